@@ -97,8 +97,11 @@ pub const FALSE_DIGESTS_MAX: usize = 256;
 /// verification may name.
 pub const FALSE_CHUNKS_MAX: usize = 256;
 
-/// Regions of such a namespace that agents reported and that no other copy makes up for, at most: 4 GiB to be sent again.
+/// Regions of such a namespace that agents reported and that were not sent again yet, at most: 4 GiB.
 pub const REPORTED_REGIONS_MAX: usize = 1 << 14;
+
+/// Regions of such a namespace that a restore of a few extents may pass over, because they did not open: 70 KB of a request.
+pub const PASSED_OVER_MAX: usize = 2048;
 
 /// Bytes of what should have been an identifier that an error message repeats.
 pub const ID_SHOWN_BYTES: usize = 40;

@@ -116,8 +116,8 @@ async fn tell_of_chunks(
     }
     match report_chunks(connection, backup, &chunks).await {
         Ok(_) => context.output.note(
-            "holdfast: an agent with the key sent something false, or its memory is bad: the server counts what it sent as \
-             damaged now, and the next backup of a disk that has it sends it again; find out which agent that was",
+            "holdfast: an agent with the key sent something false, or one without it did, or its memory is bad. The next backup of \
+             a disk that has it sends it again; find out which agent that was",
         ),
         Err(error) => context.output.note(&format!(
             "holdfast: an agent with the key sent something false, and the server could not be told, so that it will not be \

@@ -1,11 +1,13 @@
 //! Regions being decoded and extents being written: a pool of threads, and what of one disk is in progress on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use holdfast_proto::limits::{EXTENT_BYTES, PASSED_OVER_MAX, WINDOW_EXTENTS};
+use holdfast_proto::region::sealed::Commitment;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -13,7 +15,7 @@ use super::bad::{BadRange, BadRanges, OnDamage};
 use super::digests::FalseDigests;
 use super::extents::{ExtentBuffers, WholeExtent, WindowExtents};
 use super::job::{self, Tools};
-use super::poison::{FalseChunk, FalseChunks};
+use super::poison::{FalseChunk, FalseChunks, Refused, sealed_as};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
 use super::writes::Writes;
@@ -91,6 +93,7 @@ pub(super) struct Jobs {
     written_bytes: AtomicU64,
     false_digests: FalseDigests,
     false_chunks: FalseChunks,
+    refused: Refused,
     progress: Arc<dyn Progress>,
 }
 
@@ -120,6 +123,7 @@ impl Jobs {
             written_bytes: AtomicU64::new(0),
             false_digests: FalseDigests::default(),
             false_chunks: FalseChunks::default(),
+            refused: Refused::default(),
             progress,
         })
     }
@@ -139,22 +143,44 @@ impl Jobs {
         self.false_chunks.found()
     }
 
+    /// The extents that are to be read again, because a region that did not open was to bring something of them. Waits until
+    /// no job is in progress.
+    pub(super) async fn take_again(&self) -> Result<BTreeSet<u64>, ClientError> {
+        self.drain().await?;
+        Ok(self.refused.take_again())
+    }
+
+    /// (N8) Regions that did not open when the next window was read that begins with this extent.
+    pub(super) fn passed_over(&self, first_extent: u64) -> BTreeSet<Commitment> {
+        self.refused.of(first_extent..first_extent.saturating_add(WINDOW_EXTENTS as u64))
+    }
+
     /// Hands a region to the pool once there is room; fails with [`STOPPED`] after the failure of any earlier job.
-    pub(super) async fn submit(self: &Arc<Self>, region: CheckedRegion) -> Result<(), ClientError> {
+    /// `passed_over`: what the server was asked to pass over where it could.
+    pub(super) async fn submit(
+        self: &Arc<Self>,
+        region: CheckedRegion,
+        passed_over: &Arc<BTreeSet<Commitment>>,
+    ) -> Result<(), ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
         self.check()?;
         let window = self.windows.lock().get(&region.window.start).cloned();
         let window = window.ok_or(ClientError::Internal("a region of a window that has not begun"))?;
-        let jobs = Arc::clone(self);
+        let (jobs, passed_over) = (Arc::clone(self), Arc::clone(passed_over));
         self.pool.threads.spawn_fifo(move || {
-            jobs.run(&region, &window);
+            jobs.run(&region, &window, &passed_over);
             drop(permit);
         });
         Ok(())
     }
 
-    fn run(self: &Arc<Self>, region: &CheckedRegion, window: &WindowExtents) {
+    fn run(
+        self: &Arc<Self>,
+        region: &CheckedRegion,
+        window: &WindowExtents,
+        passed_over: &BTreeSet<Commitment>,
+    ) {
         let sink = |offset, chunk: &[u8]| {
             let check = (&self.pool.cipher, &self.false_digests);
             let whole = window.chunk(offset, chunk, &self.pool.extents, check);
@@ -162,7 +188,18 @@ impl Jobs {
         };
         self.attempt("a decoding thread panicked", || {
             let tools = (&self.pool.cipher, &self.pool.tools);
+            let refused = || self.refuses(region, passed_over);
             match job::run(region, &self.disk, tools, &self.pool.stages, &sink) {
+                Err(error @ ClientError::Damaged { .. }) if let Some(commitment) = refused() => {
+                    tracing::warn!(%error, "a sealed region does not open: another copy is asked for");
+                    let (bad, false_chunk) = job::run_past_damage(region, tools, &sink)?;
+                    false_chunk.into_iter().for_each(|chunk| self.false_chunks.add(chunk));
+                    for range in bad {
+                        self.refused.add(range.offset / u64::from(EXTENT_BYTES), commitment);
+                        self.write_later(window.lose(range.offset, range.len));
+                    }
+                    Ok(())
+                }
                 Err(ClientError::Damaged { .. }) if self.on_damage.goes_on() => {
                     let (bad, false_chunk) = job::run_past_damage(region, tools, &sink)?;
                     false_chunk.into_iter().for_each(|chunk| self.false_chunks.add(chunk));
@@ -171,6 +208,13 @@ impl Jobs {
                 outcome => outcome.map(drop),
             }
         });
+    }
+
+    /// (N8) The commitment of a region that does not open, when the server was not asked yet for another copy of its chunks.
+    fn refuses(&self, region: &CheckedRegion, passed_over: &BTreeSet<Commitment>) -> Option<Commitment> {
+        let commitment = sealed_as(region).filter(|one| !passed_over.contains(one))?;
+        let first = region.window.start / u64::from(EXTENT_BYTES);
+        (self.passed_over(first).len() < PASSED_OVER_MAX).then_some(commitment)
     }
 
     /// Queues an extent that is whole for the thread that writes.
@@ -333,17 +377,21 @@ impl Jobs {
         ended.extend(window);
     }
 
-    /// A window has arrived. If the target needs order, waits until all of it is written and says so.
-    pub(super) async fn end_window(&self, plan: &WindowPlan) -> Result<(), ClientError> {
+    /// A window has arrived. If the target needs order, waits until all of it is written and says so; `false`: part of it is to
+    /// be read again first.
+    pub(super) async fn end_window(&self, plan: &WindowPlan) -> Result<bool, ClientError> {
         // Jobs of it may be in progress; they hold it themselves.
         let arrived = self.windows.lock().remove(&plan.start);
         self.note_ended(arrived);
         if !self.target.needs_order() {
-            return Ok(());
+            return Ok(true);
         }
         self.pause().await?;
+        if !self.refused.take_again().is_empty() {
+            return Ok(false);
+        }
         let (target, start, end) = (Arc::clone(&self.target), plan.start, plan.end);
-        blocking(move || target.window_done(start, end)).await
+        blocking(move || target.window_done(start, end)).await.map(|()| true)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads disks back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,19 +94,30 @@ impl Reader {
         // What can only be written in order would have to be kept in memory until its turn.
         let connections = if target.needs_order() { Connections::Exactly(1) } else { self.connections };
         let jobs = self.jobs(disk, &target, salvage, connections);
-        let streams = DiskStreams {
-            disk: disk.clone(),
-            jobs: Arc::clone(&jobs),
-            pool: Arc::clone(&self.pool),
-            progress: Arc::clone(&self.progress),
-            report_damage: salvage.on_damage.goes_on(),
-            from_volume: self.from_volume,
-            spans: Spans::new(extent_count(disk.size_bytes)),
-            flow: Flow::default(),
-        };
-        let outcome = Workers::new(streams, self.links.clone()).read(connections, cancel).await;
-        if let Err(error) = outcome {
-            return Err(jobs.ended_by(error).await);
+        let extents = extent_count(disk.size_bytes);
+        let mut again = BTreeSet::new();
+        loop {
+            let is_again = !again.is_empty();
+            let streams = DiskStreams {
+                disk: disk.clone(),
+                jobs: Arc::clone(&jobs),
+                pool: Arc::clone(&self.pool),
+                progress: Arc::clone(&self.progress),
+                report_damage: salvage.on_damage.goes_on(),
+                from_volume: self.from_volume,
+                is_again,
+                spans: if is_again { Spans::of(extents, &again) } else { Spans::new(extents) },
+                flow: Flow::default(),
+            };
+            let outcome = Workers::new(streams, self.links.clone()).read(connections, cancel).await;
+            if let Err(error) = outcome {
+                return Err(jobs.ended_by(error).await);
+            }
+            // (N8) Each time the server is asked to pass over more.
+            again = jobs.take_again().await?;
+            if again.is_empty() {
+                break;
+            }
         }
         jobs.finish().await?;
         let bad = jobs.bad_ranges();

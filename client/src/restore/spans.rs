@@ -5,7 +5,7 @@
 //! never get far ahead of each other ([`SPANS_AHEAD`]), so what has been read is a growing beginning of the disk and a
 //! few gaps after it. What a lost stream did not finish is handed out again, before anything new.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -150,6 +150,13 @@ impl Spans {
     /// Those of a disk of `extents`.
     pub(super) fn new(extents: u64) -> Self {
         Self { ledger: Mutex::new(Ledger::new(extents)), changed: watch::Sender::new(()) }
+    }
+
+    /// These extents of a disk of `extents`, each by itself.
+    pub(super) fn of(extents: u64, again: &BTreeSet<u64>) -> Self {
+        let returned = again.iter().map(|extent| (*extent, extent + 1)).collect();
+        let ledger = Ledger { next: extents, begun: true, returned, ..Ledger::new(extents) };
+        Self { ledger: Mutex::new(ledger), changed: watch::Sender::new(()) }
     }
 
     /// What to read next, for one of as many streams as `streams` says; `None` when the disk is complete.

@@ -1,10 +1,12 @@
 //! One stream of a restore: asks for a span of extents and deals with each message of the answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
+use holdfast_proto::region::sealed::Commitment;
 use holdfast_proto::v1;
 use holdfast_proto::v1::read_disk_response::Kind;
 use holdfast_proto::v1::restore_client::RestoreClient;
@@ -42,20 +44,23 @@ pub(super) struct DiskStreams {
     pub(super) progress: Arc<dyn Progress>,
     pub(super) report_damage: bool,
     pub(super) from_volume: bool,
+    /// Whether some of it is read once more.
+    pub(super) is_again: bool,
     pub(super) spans: Spans,
     pub(super) flow: Flow,
 }
 
 impl DiskStreams {
-    /// Reads a span to its end, when its `turn` has come; with `may_refuse` the server need not let it wait for one.
-    /// `span.first` follows what is complete, also when it fails.
+    /// Reads a span to its end, when its `turn` has come; with `may_refuse` the server need not let it wait for one. `false`:
+    /// it ended before, because part of it is to be read again, out of other copies. `span.first` follows what is complete, also when it fails.
     pub(super) async fn follow(
         &self,
         mut client: RestoreClient<AuthedChannel>,
         span: &mut Span,
         turn: &mut Turn<'_>,
         may_refuse: bool,
-    ) -> Result<(), ClientError> {
+    ) -> Result<bool, ClientError> {
+        let passed_over = Arc::new(self.jobs.passed_over(span.first));
         let to_the_end = span.end == extent_count(self.disk.size_bytes);
         let request = v1::ReadDiskRequest {
             backup_id: self.disk.backup_id.clone(),
@@ -66,6 +71,7 @@ impl DiskStreams {
             takes_queued: true,
             may_refuse,
             from_volume: self.from_volume,
+            passed_over: passed_over.iter().map(|region| region.to_vec().into()).collect(),
         };
         let assembler = Assembler::new(self.disk.size_bytes, span.first).until(span.end);
         let mut assembler = assembler.past_damage(self.report_damage);
@@ -78,7 +84,7 @@ impl DiskStreams {
             let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
             self.flow.waited_nanos.fetch_add(nanos, Ordering::Relaxed);
             match message.map(|message| message.kind) {
-                None if assembler.is_complete() => return Ok(()),
+                None if assembler.is_complete() => return Ok(true),
                 None => return Err(ClientError::Lost("the server ended a restore stream early".to_owned())),
                 Some(None) => {
                     return Err(ClientError::Protocol("a restore message of an unknown kind".to_owned()));
@@ -86,7 +92,9 @@ impl DiskStreams {
                 Some(Some(Kind::Queued(queued))) => turn.queued(queued),
                 Some(Some(kind)) => {
                     turn.came();
-                    self.accept(kind, &mut assembler, span).await?;
+                    if !self.accept(kind, &mut assembler, span, &passed_over).await? {
+                        return Ok(false);
+                    }
                 }
             }
         }
@@ -98,7 +106,8 @@ impl DiskStreams {
         kind: Kind,
         assembler: &mut Assembler,
         span: &mut Span,
-    ) -> Result<(), ClientError> {
+        passed_over: &Arc<BTreeSet<Commitment>>,
+    ) -> Result<bool, ClientError> {
         match kind {
             Kind::Header(header) => {
                 let what = format!("disk {:?} of backup {}", self.disk.disk, self.disk.backup_id);
@@ -114,20 +123,23 @@ impl DiskStreams {
                 self.flow.wire_bytes.fetch_add(wire_bytes, Ordering::Relaxed);
                 self.progress.advance(Step { wire_bytes, ..Step::default() });
                 for region in assembler.regions(batch)? {
-                    self.jobs.submit(region).await?;
+                    self.jobs.submit(region, passed_over).await?;
                 }
             }
             Kind::Queued(_) => {}
             Kind::Damaged(damaged) => self.jobs.give_up_all(assembler.damaged(&damaged)?).await?,
             Kind::WindowEnd(_) => {
                 let plan = assembler.window_end()?;
-                self.jobs.end_window(&plan).await?;
+                if !self.jobs.end_window(&plan).await? {
+                    return Ok(false);
+                }
                 self.spans.advance(span, assembler.next_extent());
-                let done_bytes = plan.end - plan.start;
+                // What is read again was done before.
+                let done_bytes = if self.is_again { 0 } else { plan.end - plan.start };
                 self.progress.advance(Step { done_bytes, ..Step::default() });
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A stream ended before its span did: what it began of the rest is finished and forgotten, then others may

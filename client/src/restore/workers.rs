@@ -201,11 +201,12 @@ impl Workers {
                 *self.advanced.lock() = self.epoch.elapsed();
                 self.is_well(worker.number);
             }
-            let Err(error) = outcome else {
+            if matches!(outcome, Ok(true)) {
                 self.streams.spans.complete(span, begun.elapsed());
                 continue;
-            };
+            }
             self.streams.give_back(span).await?;
+            let Err(error) = outcome else { continue };
             if may_refuse && error.is_limit() {
                 if self.leaves(&mut worker, &error) {
                     return Ok(());

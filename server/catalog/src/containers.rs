@@ -68,8 +68,13 @@ pub trait Containers: Send + Sync + fmt::Debug {
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()>;
     /// Marks one region unusable; the container stays live. As [`Containers::mark_container_damaged`].
     fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()>;
-    /// As [`Containers::mark_region_damaged`], because an agent says so that can read it.
-    fn mark_region_reported(&self, id: ContainerId, region: u16, reason: &str) -> Result<()>;
+    /// Takes note that an agent says of a region, which no one else can read, that it is not what it should be.
+    /// `NotFound`: no such container.
+    fn note_report(&self, id: ContainerId, region: u16) -> Result<()>;
+    /// Forgets what an agent said of a region. One that no agent spoke of is skipped.
+    fn forget_report(&self, id: ContainerId, region: u16) -> Result<()>;
+    /// What agents said, by container and region.
+    fn reported_regions(&self) -> Result<Vec<(ContainerId, u16)>>;
     /// All damage known, by container and region.
     fn damaged(&self) -> Result<Vec<DamageRecord>>;
     /// The damage of every container whose damage was found or cleared after the change numbered `change`; 0 asks

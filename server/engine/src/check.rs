@@ -277,13 +277,6 @@ fn check_container(
             }
             tell(error.to_string(), error.code());
         }
-        // (N6) Reading does not show it.
-        let reported = core.store.reported(id);
-        for (region, reason) in core.store.known_damage(id) {
-            if let Some(region) = region.filter(|region| open.is_ok() && reported.contains(region)) {
-                tell(format!("region {region}: {reason}"), ErrorCode::Damaged);
-            }
-        }
     } else if open.is_ok() {
         for (region, reason) in core.store.known_damage(id) {
             let place = region.map_or(String::new(), |region| format!("region {region}: "));

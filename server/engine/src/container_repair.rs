@@ -176,8 +176,8 @@ fn repair(
     let mut rewrite = Rewrite::new(core, open, removes);
     let mut decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
     let mut all_read = complete;
-    // (N6) Written anew, what an agent reported would count again.
-    let reported = core.store.reported(open.id());
+    // (N6) Written anew, what an agent reported would count again: it stays where it is.
+    let reported = core.store.reported_in(open);
     for number in 0u16.. {
         let Some(record) = open.directory().region(number) else { break };
         let sound = (!reported.contains(&number)).then(|| read(open, number, &mut decoder));
@@ -186,7 +186,7 @@ fn repair(
                 rewrite.chunks += u64::from(record.chunk_count);
                 rewrite.take(&region)?;
             }
-            None => all_read &= rewrite.has_copies_of(open, number)?,
+            None => all_read &= !reported.contains(&number) && rewrite.has_copies_of(open, number)?,
         }
     }
     let (chunks, rewritten, into) = rewrite.finish()?;
@@ -233,8 +233,17 @@ impl<'a> Rewrite<'a> {
     /// Appends a region, unless every chunk in it has a sound copy.
     fn take(&mut self, region: &VerifiedRegion) -> Result<(), EngineError> {
         let mut missing = 0;
-        for fingerprint in region.fingerprints() {
-            missing += u64::from(!self.has_sound_copy(fingerprint)?);
+        if region.is_sealed() {
+            // (N7)
+            let chunks = region.fingerprints();
+            let Some(first) = chunks.first().map(|first| (first, &**region.payload())) else { return Ok(()) };
+            let (store, domain) = (&self.core.store, self.output.domain());
+            let is_there = store.hold_same(domain, first, self.removed, &mut self.holds)?;
+            missing = if is_there { 0 } else { chunks.len() as u64 };
+        } else {
+            for fingerprint in region.fingerprints() {
+                missing += u64::from(!self.has_sound_copy(fingerprint)?);
+            }
         }
         if missing == 0 {
             return Ok(());

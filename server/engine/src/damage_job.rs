@@ -1,5 +1,5 @@
 //! Looks at open damage again and again: what proves sound counts again, and what has other copies costs no backup
-//! anything any more.
+//! anything any more. So does what agents reported once it was sent again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ const CONTAINER_BYTES: u64 = 512 << 10;
 #[derive(Debug)]
 pub(crate) struct DamageJob {
     core: Arc<Core>,
-    /// The container this round looked at last.
-    after: Mutex<Option<ContainerId>>,
+    /// The container this round looked at last, and the region that agents reported.
+    after: Mutex<(Option<ContainerId>, Option<(ContainerId, u16)>)>,
 }
 
 impl DamageJob {
@@ -39,19 +39,31 @@ impl Job for DamageJob {
         let store = &self.core.store;
         let mut after = self.after.lock();
         for container in store.open_damage() {
-            if after.is_some_and(|after| container <= after) {
+            if after.0.is_some_and(|after| container <= after) {
                 continue;
             }
             // (R4)
             store.look_again(container)?;
             store.close_healed(container)?;
-            *after = Some(container);
+            after.0 = Some(container);
             budget.charge(1, CONTAINER_BYTES);
             if budget.is_spent() {
                 return Ok(Step::More);
             }
         }
-        *after = None;
+        for place in store.reported() {
+            if after.1.is_some_and(|after| place <= after) {
+                continue;
+            }
+            // (N6)
+            store.settle_report(place.0, place.1)?;
+            after.1 = Some(place);
+            budget.charge(1, CONTAINER_BYTES);
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+        }
+        *after = (None, None);
         Ok(Step::Idle(INTERVAL))
     }
 }

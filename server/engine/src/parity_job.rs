@@ -110,12 +110,6 @@ impl ParityJob {
             if state.failed.contains_key(&container) || core.catalog.parity_group_of(container)?.is_none() {
                 continue;
             }
-            // (N6) Parity makes it again as it was sent.
-            let reported = core.store.reported(container);
-            let known = core.store.known_damage(container);
-            if known.iter().all(|(region, _)| region.is_some_and(|region| reported.contains(&region))) {
-                continue;
-            }
             let repaired = container_repair::repair_with_parity(core, container);
             if !matches!(repaired, Ok(Some(_))) {
                 state.failed.insert(container, now_ms);

@@ -1,11 +1,10 @@
 //! What agents say of chunks that they sealed, and no one here can read (N6).
 //!
-//! A report names a chunk of a restore point and the commitment of the region it came in. What is stored under that name
-//! with that commitment counts as damaged from then on: backups send the chunk again, and older ones heal. It is not
-//! deleted, and restores get it for want of another copy: a report may be a lie, and costs what it names being sent once
-//! more. A crash leaves each report noted or not.
+//! A report names a chunk of a restore point and the commitment of the region it came in. The next backups send again what
+//! is stored under that name with that commitment, and then there are two copies, both of which stay (N7) and are offered to
+//! agents that restore (N8): a report may be a lie, and costs what it names being sent once more. A crash leaves each report
+//! noted or not.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_catalog::AuditEntry;
@@ -13,7 +12,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, REPORTED_REGIONS_MAX};
 use holdfast_proto::region::Codec;
 use holdfast_proto::region::sealed::{Commitment, commitment_of};
-use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
+use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::core::Core;
 use crate::error::EngineError;
@@ -31,7 +30,7 @@ pub struct FalseChunk {
     pub commitment: Commitment,
 }
 
-/// (N6) Notes what an agent says. Returns how many regions count as damaged by it that did not before.
+/// (N6) Notes what an agent says. Returns how many regions are to be sent again because of it that were not before.
 pub(crate) fn note(
     core: &Arc<Core>,
     namespace: NamespaceId,
@@ -75,14 +74,14 @@ pub(crate) fn note(
             )));
             break;
         }
-        if core.store.reported_open(namespace) >= REPORTED_REGIONS_MAX {
+        if core.store.reported_count(namespace) >= REPORTED_REGIONS_MAX {
             failure = Some(EngineError::Limit(format!(
-                "agents reported {REPORTED_REGIONS_MAX} regions of this namespace as damaged, which is as many as are kept: \
-                 back its VMs up, so that they heal, and verify again"
+                "agents reported {REPORTED_REGIONS_MAX} regions of this namespace, which is as many as are kept: back its \
+                 VMs up, so that they are sent again, and verify again"
             )));
             break;
         }
-        noted += u32::from(suspect(core, &domain, chunk, who)?);
+        noted += u32::from(suspect(core, &domain, chunk)?);
     }
     if noted > 0 {
         let (vm, reported) = (&record.vm, reported.len());
@@ -91,8 +90,7 @@ pub(crate) fn note(
             action: "chunk.reported".to_owned(),
             object: format!("backup {backup} of VM {vm:?}"),
             detail: format!(
-                "{reported} chunks are not what their fingerprints say: {noted} regions count as damaged until a backup \
-                 sends them again"
+                "{reported} chunks are not what their fingerprints say: the next backups send {noted} regions again"
             ),
         })?;
     }
@@ -110,15 +108,9 @@ fn names(tree: &TreeReader<NodeReader>, chunk: &FalseChunk) -> Result<bool, Engi
 
 /// Notes the copy of the chunk that lies in the region with that commitment; any other is not what the report is about,
 /// such as one that was sent since. Whether that was news.
-fn suspect(core: &Core, domain: &Domain, chunk: &FalseChunk, who: &str) -> Result<bool, EngineError> {
-    let class = ContainerClass::Data;
-    let mut tried: BTreeSet<ContainerId> = BTreeSet::new();
-    loop {
-        let wanted = |id| !tried.contains(&id);
-        let found = core.store.find_where(domain, class, &chunk.fingerprint, &wanted)?;
-        let Some(found) = found else { return Ok(false) };
+fn suspect(core: &Core, domain: &Domain, chunk: &FalseChunk) -> Result<bool, EngineError> {
+    for found in core.store.copies(domain, &chunk.fingerprint)? {
         let (container, region) = (found.location.container, found.location.region);
-        tried.insert(container);
         let stored = match found.container.read_region(region) {
             Ok(stored) => stored,
             // (R4)
@@ -129,9 +121,13 @@ fn suspect(core: &Core, domain: &Domain, chunk: &FalseChunk, who: &str) -> Resul
             Err(error) => return Err(error.into()),
         };
         if stored.codec == Codec::Sealed && commitment_of(&stored.payload) == Some(&chunk.commitment) {
-            let reason =
-                format!("token {who:?} says that chunk {} in it is something else", chunk.fingerprint);
-            return Ok(core.store.note_report(container, region, &reason));
+            if core.store.is_reported(domain.namespace, found.location) {
+                return Ok(false);
+            }
+            tracing::warn!(%container, region, "an agent says that stored data is not what it should be");
+            core.store.note_report(domain.namespace, container, region)?;
+            return Ok(true);
         }
     }
+    Ok(false)
 }

@@ -1,11 +1,14 @@
 //! The Restore service.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use holdfast_engine::catalog::{AuditEntry, BackupRecord};
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::{READ_RANGE_MAX_BYTES, check_name};
+use holdfast_proto::limits::{PASSED_OVER_MAX, READ_RANGE_MAX_BYTES, check_name};
+use holdfast_proto::region::sealed::Commitment;
 use holdfast_proto::v1::{self, restore_server::Restore};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -57,13 +60,14 @@ impl Restore for RestoreService {
         let guard = guard.map_err(ServiceError::into_status)?;
         let message = request.into_inner();
         let token = caller.token.id;
-        let (guard, backup, message) = self
+        let (guard, backup, message, passed_over) = self
             .app
             .blocking(move |app| {
                 let backup = readable_backup(app, &caller, &message.backup_id, &message.disk)?;
                 let may_wait = message.takes_queued && !message.may_refuse;
+                let passed_over = passed_over(&message.passed_over)?;
                 guard.enter(backup.namespace, subject(&backup, &message.disk), may_wait)?;
-                Ok((guard, backup, message))
+                Ok((guard, backup, message, passed_over))
             })
             .await
             .map_err(ServiceError::into_status)?;
@@ -78,7 +82,7 @@ impl Restore for RestoreService {
             let metrics = Arc::clone(app);
             let count = move |message: &v1::ReadDiskResponse| metrics.metrics.restored(disk_bytes(message));
             let reader = if message.from_volume { reader.from_volume() } else { reader };
-            let items = reader.on_behalf_of(token);
+            let items = reader.passing_over(passed_over).on_behalf_of(token);
             Ok(items.map(move |item| item.inspect(&count).map_err(ServiceError::from)))
         };
         if guard.has_slot() {
@@ -143,6 +147,20 @@ impl Restore for RestoreService {
     async fn get_thaw(&self, request: Request<v1::GetThawRequest>) -> Result<Response<v1::Task>, Status> {
         self.unary(request, thaw::get).await
     }
+}
+
+/// (R3) Which regions a client does not want chunks out of.
+fn passed_over(regions: &[Bytes]) -> Result<BTreeSet<Commitment>, ServiceError> {
+    let count = regions.len();
+    if count > PASSED_OVER_MAX {
+        return Err(ServiceError::invalid(format!(
+            "{count} regions are to be passed over; the limit is {PASSED_OVER_MAX}"
+        )));
+    }
+    let regions = regions.iter().map(|region| Commitment::try_from(&**region));
+    regions.collect::<Result<_, _>>().map_err(|_| {
+        ServiceError::invalid("a region that is to be passed over is not named by 32 bytes".to_owned())
+    })
 }
 
 fn subject(backup: &BackupRecord, disk: &str) -> Subject {

@@ -41,8 +41,6 @@ pub struct DamageRecord {
     /// Whether every chunk of it was found to have another sound copy: nothing is lost by it. What is damaged there
     /// counts as damaged all the same.
     pub healed: bool,
-    /// Whether an agent says so, of what agents encrypt end to end: no one at the server can see whether it is true.
-    pub reported: bool,
 }
 
 /// What has changed in the damage known.

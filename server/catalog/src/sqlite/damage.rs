@@ -13,7 +13,6 @@ pub(super) fn mark(
     clock: &dyn Clock,
     (id, region): (ContainerId, Option<u16>),
     reason: &str,
-    reported: bool,
 ) -> Result<()> {
     if region.is_some_and(|region| region >> Location::PART_BITS != 0) {
         return Err(CatalogError::invalid(format!("container {id} cannot have a region {region:?}")));
@@ -25,9 +24,9 @@ pub(super) fn mark(
     }
     let found = tx
         .execute(
-            "INSERT INTO damage (container_id, region, reason, found_ms, reported) VALUES (?, ?, ?, ?, ?) \
+            "INSERT INTO damage (container_id, region, reason, found_ms) VALUES (?, ?, ?, ?) \
              ON CONFLICT DO NOTHING",
-            params![number, stored_region(region), validate::clip(reason), clock.now_ms(), reported],
+            params![number, stored_region(region), validate::clip(reason), clock.now_ms()],
         )
         .or_error("write")?;
     if found == 0 { Ok(()) } else { note_change(tx, number) }
@@ -117,8 +116,32 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DamageRecord> {
         reason: row.get("reason")?,
         found_ms: row.get("found_ms")?,
         healed: row.get::<_, Option<i64>>("healed_ms")?.is_some(),
-        reported: row.get("reported")?,
     })
+}
+
+pub(super) fn note_report(tx: &Transaction<'_>, id: ContainerId, region: u16) -> Result<()> {
+    let number = known_number(tx, id)?;
+    tx.execute("INSERT INTO reported_regions VALUES (?, ?) ON CONFLICT DO NOTHING", params![number, region])
+        .or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn forget_report(tx: &Transaction<'_>, id: ContainerId, region: u16) -> Result<()> {
+    tx.execute(
+        "DELETE FROM reported_regions WHERE container_id = ? AND region = ?",
+        params![number(id)?, region],
+    )
+    .or_error("write")?;
+    Ok(())
+}
+
+pub(super) fn reported(connection: &Connection) -> Result<Vec<(ContainerId, u16)>> {
+    connection
+        .prepare_cached("SELECT * FROM reported_regions ORDER BY container_id, region")
+        .and_then(|mut s| {
+            s.query_map([], |row| Ok((container_id(row, "container_id")?, row.get("region")?)))?.collect()
+        })
+        .or_error("read")
 }
 
 fn known_number(tx: &Transaction<'_>, id: ContainerId) -> Result<i64> {

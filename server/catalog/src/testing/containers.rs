@@ -14,6 +14,7 @@ cases![
     adoption_knows_its_limits,
     damage_is_kept_until_cleared,
     damage_is_told_by_what_changed,
+    reports_go_with_their_container,
     healed_damage_stays_known,
     settled_containers_never_go_back,
     sealed_containers_count_for_nothing_until_they_are_taken,
@@ -164,7 +165,7 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
     f.add_containers(&[orphan(f, 1), orphan(f, 2)]).unwrap();
     let state = |id| f.container(id).unwrap().unwrap().state;
     f.mark_region_damaged(ids[1], 4095, "checksum").unwrap();
-    f.mark_region_reported(ids[1], 3, &"ä".repeat(1500)).unwrap();
+    f.mark_region_damaged(ids[1], 3, &"ä".repeat(1500)).unwrap();
     assert_eq!(state(ids[1]), ContainerState::Live);
     f.mark_container_damaged(ids[0], "truncated").unwrap();
     f.clock.advance_ms(10);
@@ -176,7 +177,6 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
         reason: reason.into(),
         found_ms: START_MS,
         healed: false,
-        reported: region == Some(3),
     };
     let expected = [
         damage(ids[0], None, "truncated"),
@@ -201,6 +201,24 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
     assert!(matches!(f.mark_region_damaged(unknown, 0, "x"), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.clear_damage(unknown, &[None]), Err(CatalogError::NotFound { .. })));
     assert!(matches!(f.mark_region_damaged(ids[0], 4096, "x"), Err(CatalogError::Invalid { .. })));
+}
+
+fn reports_go_with_their_container(f: &Fixture) {
+    let ids = [1, 2].map(|number| ContainerId::new(number).unwrap());
+    f.add_containers(&[orphan(f, 1), orphan(f, 2)]).unwrap();
+    for (id, region) in [(ids[1], 4095), (ids[1], 3), (ids[0], 0), (ids[1], 3)] {
+        f.note_report(id, region).unwrap();
+    }
+    let all = [(ids[0], 0), (ids[1], 3), (ids[1], 4095)];
+    assert_eq!(f.reported_regions().unwrap(), all);
+    assert_eq!(f.damaged().unwrap(), [], "a report is no damage");
+    f.forget_report(ids[1], 3).unwrap();
+    f.forget_report(ids[1], 3).unwrap();
+    f.condemn_containers(&ids[..1]).unwrap();
+    f.remove_condemned(&ids[..1]).unwrap();
+    assert_eq!(f.reported_regions().unwrap(), [(ids[1], 4095)]);
+    let unknown = ContainerId::new(77).unwrap();
+    assert!(matches!(f.note_report(unknown, 0), Err(CatalogError::NotFound { .. })));
 }
 
 fn healed_damage_stays_known(f: &Fixture) {

@@ -132,7 +132,8 @@ impl VerifiedRegion {
         self.record.stored_bytes
     }
 
-    pub(super) const fn payload(&self) -> &Bytes {
+    /// What is stored of it.
+    pub const fn payload(&self) -> &Bytes {
         &self.payload
     }
 

@@ -61,6 +61,8 @@ enum Purpose {
     Ask,
     /// It was sent, or found before.
     Name,
+    /// It came, and is stored unless it is there.
+    Store,
 }
 
 impl StreamChunks {
@@ -145,7 +147,8 @@ impl StreamChunks {
         fingerprints: &[Fingerprint],
     ) -> Result<bool, EngineError> {
         for fingerprint in fingerprints {
-            let found = self.look_up_stored(store, fingerprint, Purpose::Ask)?;
+            // What only a damaged page of the index knows is there (I4).
+            let found = self.look_up_stored(store, fingerprint, Purpose::Store)?;
             if matches!(found, Availability::Here(_)) {
                 return Ok(true);
             }
@@ -252,13 +255,19 @@ impl StreamChunks {
     ) -> Result<Availability, EngineError> {
         let before = self.found.get(fingerprint).copied();
         // (A7) Remembered only as long as nothing is known to be damaged there, and (D2) the container is there.
-        if let Some(chunk) = before.filter(|chunk| store.is_there(chunk.location)) {
+        let counts = |at: Location| {
+            // (N6) What is named is there, whatever an agent says of it.
+            let is_named = matches!(purpose, Purpose::Name);
+            store.is_there(at) && (is_named || !store.is_reported(self.domain.namespace, at))
+        };
+        if let Some(chunk) = before.filter(|chunk| counts(chunk.location)) {
             return Ok(Availability::Here(chunk.bytes));
         }
         let (class, recent, holds) = (ContainerClass::Data, &mut self.recent, &mut self.holds);
         let found = match purpose {
             Purpose::Ask => store.find_and_hold(&self.domain, class, fingerprint, recent, holds)?,
             Purpose::Name => store.find_to_keep(&self.domain, class, fingerprint, recent, holds)?,
+            Purpose::Store => store.find_undoubted(&self.domain, class, fingerprint, recent, holds)?,
         };
         let Some(found) = found else {
             return Ok(if before.is_some() { Availability::Lost } else { Availability::Missing });

@@ -208,21 +208,29 @@ impl ParentDisk {
         }
         let entry = self.tree.entry(index).ok()?;
         // (R5) Offered only when all its chunks are found.
-        self.is_sound(index, &entry, recent).then_some(entry)
+        self.is_sound(index, &entry, recent, true).then_some(entry)
     }
 
     /// Whether every chunk of the extent can be found, outside of an archive. Looking at every chunk is slow, and needed only
     /// while damage that may concern the disk is open, or something of it may be cold; once for each extent until more is.
-    fn is_sound(&self, index: u64, entry: &ExtentEntry, recent: &mut RecentDirectories) -> bool {
+    fn is_sound(
+        &self,
+        index: u64,
+        entry: &ExtentEntry,
+        recent: &mut RecentDirectories,
+        is_offered: bool,
+    ) -> bool {
         let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
         // (T10) What lies in an archive, or may do so before the commit, is looked at chunk by chunk, and held.
         let reach = self.reach.as_ref().map(|reach| &*reach.containers);
         let may_be_cold = store.leftovers.may_be_cold(reach);
-        if !may_be_cold && !store.has_open_damage(namespace) {
+        // (N6) Where agents reported something, it is withheld, so that it is sent again.
+        let is_doubted = is_offered && store.reported_count(namespace) > 0;
+        if !may_be_cold && !is_doubted && !store.has_open_damage(namespace) {
             return true;
         }
         let generation = store.damage_generation(namespace);
-        if !may_be_cold && self.is_spared(generation) {
+        if !may_be_cold && !is_doubted && self.is_spared(generation) {
             return true;
         }
         if self.sound_at(generation).extents.contains(index) {
@@ -343,7 +351,7 @@ impl ParentDisk {
         }
         let entry = self.tree.entry(index)?;
         // (R5) Holds when the extent is accepted, too.
-        if !self.is_sound(index, &entry, recent) {
+        if !self.is_sound(index, &entry, recent, false) {
             let backup = self.backup;
             return Err(EngineError::FoundDamaged(format!(
                 "extent {index} cannot be taken over unchanged: what backup {backup} has of it was found damaged while this backup ran; start the backup again, and it is sent again"

@@ -13,6 +13,7 @@
 pub(crate) mod attribution;
 pub(crate) mod batches;
 mod bits;
+mod contested;
 pub(crate) mod control;
 mod encoders;
 mod freed;

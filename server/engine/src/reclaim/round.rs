@@ -9,9 +9,10 @@
 use std::collections::BTreeMap;
 
 use holdfast_catalog::ContainerRecord;
-use holdfast_types::ids::NamespaceId;
+use holdfast_types::ids::{ContainerClass, NamespaceId};
 use roaring::RoaringTreemap;
 
+use super::contested::sealed_namespaces;
 use super::control::Control;
 use super::freezing;
 use super::live::{Candidates, Scope, WINDOW_BYTES};
@@ -186,18 +187,20 @@ impl<'a> Round<'a> {
             report.incomplete.extend(findings.take(room));
         }
         let mut sweep = Sweep::new(self.core, options, control, report, self.watch);
+        let sealed = sealed_namespaces(self.core, &roots)?;
         for candidate in candidates.iter() {
             // (G5)
-            let Some(chunks) = live.get(candidate.id) else { continue };
             if incomplete.contains_key(&candidate.namespace) {
                 continue;
             }
             let generation = generations.get(&candidate.namespace).copied().unwrap_or(0);
             let namespace = &candidate.namespace;
-            let lacks = lost.contains_key(namespace) || salvaged.contains(namespace);
-            sweep.judge(candidate, chunks, live.vm(candidate.id), generation, lacks)?;
+            // (N7) Of what agents sealed no copy makes up for what was damaged.
+            let is_sealed = candidate.class == ContainerClass::Data && sealed.get(namespace) == Some(&true);
+            let lacks = is_sealed || lost.contains_key(namespace) || salvaged.contains(namespace);
+            sweep.judge(candidate, &live, generation, lacks)?;
         }
-        sweep.run(&roots)
+        sweep.run(&roots, &live)
     }
 
     /// How much damage was known before the mark, by namespace.

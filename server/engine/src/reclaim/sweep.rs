@@ -12,8 +12,9 @@ use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 
 use super::batches::{Batch, Chosen, batches};
+use super::contested::with_contested;
 use super::control::{Control, Phase};
-use super::live::{Candidate, SlotSet};
+use super::live::{Candidate, LiveMap, SlotSet};
 use super::plan::{self, Victim};
 use super::repack::{Copied, RepackOptions, copy_forward};
 use super::report::{Incomplete, ReclaimOptions, ReclaimReport, Squeeze};
@@ -117,17 +118,18 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Decides about one container, of which `live` is needed. `lacks`: something that is needed in its namespace was in
-    /// a damaged place and is nowhere else, or was followed by what is left there.
+    /// Decides about one container of a window, of which `map` says what is live. `lacks`: something that is needed in its
+    /// namespace was in a damaged place and is nowhere else, or was followed by what is left there, or may be.
     pub(super) fn judge(
         &mut self,
         candidate: &Candidate,
-        live: &SlotSet,
-        vm: Option<VmId>,
+        map: &LiveMap,
         generation: u64,
         lacks: bool,
     ) -> Result<(), EngineError> {
         let store = &self.core.store;
+        // It was not looked at.
+        let Some(live) = map.get(candidate.id) else { return Ok(()) };
         let is_damaged = !store.known_damage(candidate.id).is_empty();
         // (G6) What is damaged may prove sound again, and may then be the only copy of what is lacking. Where nothing is, no
         // one needs it, healed or not: its space would never come back.
@@ -136,38 +138,27 @@ impl<'a> Sweep<'a> {
             return Ok(());
         }
         let mut candidate = *candidate;
+        let opened = store.containers.get(candidate.id, candidate.class);
         // A file that is not there gives nothing back.
-        if is_damaged
-            && store.containers.get(candidate.id, candidate.class).is_err_and(|error| error.is_missing())
-        {
+        if is_damaged && opened.is_err_and(|error| error.is_missing()) {
             candidate.stored_bytes = 0;
         }
-        let candidate = &candidate;
-        let stays = self.stays_with(candidate, live);
+        let stays = self.stays_with(&candidate, live);
         let live = stays.as_ref().unwrap_or(live);
-        let live_bytes = if live.is_empty() {
-            0
-        } else if live.is_full() {
-            candidate.stored_bytes
-        } else {
-            self.live_bytes(candidate, live)
-        };
-        let dead_bytes = candidate.stored_bytes.saturating_sub(live_bytes);
-        let enough = candidate.stored_bytes.saturating_mul(self.options.live_share_pct.into());
-        let is_sparse = live_bytes.saturating_mul(100) < enough;
-        let small_bytes = match candidate.class {
-            ContainerClass::Data => SMALL_DATA_BYTES,
-            ContainerClass::Recipe => SMALL_RECIPE_BYTES,
-        };
-        let is_small = self.options.merge && candidate.stored_bytes < small_bytes;
+        let mut doomed = self.doomed(&candidate, live.clone(), map.vm(candidate.id), generation);
+        if (doomed.live.is_empty() || doomed.is_sparse || self.is_small(&candidate))
+            && let Some(live) = self.with_contested(&doomed, map)?
+        {
+            doomed = self.doomed(&candidate, live, doomed.vm, generation);
+        }
+        let (dead_bytes, live_bytes) = (doomed.dead_bytes(), doomed.live_bytes);
+        let (is_sparse, is_small) = (doomed.is_sparse, self.is_small(&candidate));
         self.report.dead_bytes += dead_bytes;
-        let doomed =
-            Doomed { candidate: *candidate, live: live.clone(), live_bytes, vm, generation, is_sparse };
-        if live.is_empty() {
+        if doomed.live.is_empty() {
             self.report.cleanable_bytes += dead_bytes;
             self.dead.push(doomed);
-        } else if self.is_far(candidate) {
-            // Reading what is live of it costs what storing what is dead of it costs in months. It goes as a whole.
+        } else if self.stays_where_it_is(&candidate) {
+            // It goes once nothing of it is live.
         } else if is_sparse || is_small {
             self.report.cleanable_bytes += if is_sparse { dead_bytes } else { 0 };
             self.sparse.push(doomed);
@@ -177,10 +168,45 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
+    fn doomed(&self, candidate: &Candidate, live: SlotSet, vm: Option<VmId>, generation: u64) -> Doomed {
+        let live_bytes = if live.is_empty() {
+            0
+        } else if live.is_full() {
+            candidate.stored_bytes
+        } else {
+            self.live_bytes(candidate, &live)
+        };
+        let enough = candidate.stored_bytes.saturating_mul(self.options.live_share_pct.into());
+        let is_sparse = live_bytes.saturating_mul(100) < enough;
+        Doomed { candidate: *candidate, live, live_bytes, vm, generation, is_sparse }
+    }
+
+    const fn is_small(&self, candidate: &Candidate) -> bool {
+        let small_bytes = match candidate.class {
+            ContainerClass::Data => SMALL_DATA_BYTES,
+            ContainerClass::Recipe => SMALL_RECIPE_BYTES,
+        };
+        self.options.merge && candidate.stored_bytes < small_bytes
+    }
+
+    /// (N7) What stays of it, where that is more than what is live. One that cannot be opened holds nothing that could stay.
+    fn with_contested(&self, one: &Doomed, map: &LiveMap) -> Result<Option<SlotSet>, EngineError> {
+        let Candidate { id, class, .. } = one.candidate;
+        let open = self.core.store.containers.get(id, class);
+        open.map_or(Ok(None), |open| with_contested(self.core, &open, &one.live, map))
+    }
+
+    /// Whether nothing of it is copied. Reading what is live of one far away costs what storing what is dead of it costs in
+    /// months; it goes as a whole. (N6) What agents reported would count again.
+    fn stays_where_it_is(&self, candidate: &Candidate) -> bool {
+        let open = self.core.store.containers.get(candidate.id, candidate.class);
+        open.is_ok_and(|open| !open.is_at_hand() || !self.core.store.reported_in(&open).is_empty())
+    }
+
     /// Of what is partly dead, the sparsest as well, while everything is freed for [`ReclaimOptions::copied_per_freed`].
-    fn choose_more(&mut self) {
+    fn choose_more(&mut self, map: &LiveMap) -> Result<(), EngineError> {
         if self.options.live_share_pct == 0 {
-            return;
+            return Ok(());
         }
         let per_freed = u64::from(self.options.copied_per_freed);
         let sparse = || self.sparse.iter().filter(|one| one.is_sparse);
@@ -194,10 +220,14 @@ impl<'a> Sweep<'a> {
             if copied > freed.saturating_mul(per_freed) {
                 break;
             }
+            if let Some(live) = self.with_contested(&one, map)? {
+                one = self.doomed(&one.candidate, live, one.vm, one.generation);
+            }
             self.report.cleanable_bytes += one.dead_bytes();
             one.is_sparse = true;
             self.sparse.push(one);
         }
+        Ok(())
     }
 
     /// (N4) One that cannot be opened is reported where it is read.
@@ -207,12 +237,6 @@ impl<'a> Sweep<'a> {
         }
         let open = self.core.store.containers.get(candidate.id, candidate.class).ok()?;
         plan::stays_with(&open, live)
-    }
-
-    /// Whether it would have to be read from far away.
-    fn is_far(&self, candidate: &Candidate) -> bool {
-        let open = self.core.store.containers.get(candidate.id, candidate.class);
-        open.is_ok_and(|open| !open.is_at_hand())
     }
 
     fn live_bytes(&self, candidate: &Candidate, live: &SlotSet) -> u64 {
@@ -225,8 +249,8 @@ impl<'a> Sweep<'a> {
     }
 
     /// Deletes what was found.
-    pub(super) fn run(mut self, roots: &Roots) -> Result<(), EngineError> {
-        self.choose_more();
+    pub(super) fn run(mut self, roots: &Roots, map: &LiveMap) -> Result<(), EngineError> {
+        self.choose_more(map)?;
         if self.options.dry_run {
             return Ok(());
         }

@@ -1,9 +1,10 @@
 //! Streams a whole disk, window by window, with reads in flight ahead of what is being sent.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
+use holdfast_proto::region::sealed::Commitment;
 use holdfast_proto::{KeyId, v1};
 use holdfast_types::ids::{BackupId, NamespaceId, TokenId};
 use v1::read_disk_response::Kind;
@@ -108,6 +109,15 @@ impl DiskReader {
     #[must_use]
     pub const fn from_volume(mut self) -> Self {
         self.from = read::From::Volume;
+        self
+    }
+
+    /// (N8) Takes chunks out of other regions than these, where there are any: they did not open at the agent.
+    #[must_use]
+    pub fn passing_over(self, regions: BTreeSet<Commitment>) -> Self {
+        if !regions.is_empty() {
+            self.disk.passed_over.get_or_init(|| regions);
+        }
         self
     }
 

@@ -1,8 +1,10 @@
 //! A disk of a backup, opened for reading; used by everything that restores.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
 use holdfast_proto::KeyId;
+use holdfast_proto::region::sealed::Commitment;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::core::Core;
@@ -47,6 +49,8 @@ pub(super) struct OpenDisk {
     /// Of the key that its namespace is end-to-end encrypted with.
     pub(super) key_id: Option<KeyId>,
     pub(super) tree: TreeReader<NodeReader>,
+    /// (N8) Of regions that did not open at the agent.
+    pub(super) passed_over: OnceLock<BTreeSet<Commitment>>,
     /// (G2) It is read to its end, also when the backup is deleted meanwhile.
     _in_use: InUse,
 }
@@ -87,6 +91,7 @@ impl OpenDisk {
             data_bytes: found.data_bytes,
             key_id: core.catalog.namespace(namespace)?.and_then(|namespace| namespace.key_id),
             tree,
+            passed_over: OnceLock::new(),
             _in_use: in_use,
         })
     }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use holdfast_proto::Fingerprint;
+use holdfast_proto::region::Codec;
+use holdfast_proto::region::sealed::commitment_of;
 use holdfast_proto::v1;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
@@ -12,6 +14,7 @@ use crate::container::{ChunkRef, RecentDirectories};
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentEntry, ExtentNode};
 use crate::memory::REGIONS_PER_READ_MAX;
+use crate::store::Found;
 
 /// A chunk a window needs.
 #[derive(Debug, Clone, Copy)]
@@ -99,8 +102,9 @@ pub(super) fn plan_window(
     let (window, wanted) = layout.finish(first);
     let mut located = Vec::with_capacity(wanted.len());
     let mut lost = Vec::new();
+    let mut looked_at = LookedAt::new();
     for mut wanted in wanted {
-        match locate(disk, &wanted, recent) {
+        match locate(disk, &wanted, recent, &mut looked_at) {
             Ok((location, offset)) => {
                 wanted.offset = offset;
                 located.push((location, wanted));
@@ -126,6 +130,7 @@ fn locate(
     disk: &OpenDisk,
     wanted: &Wanted,
     recent: &mut RecentDirectories,
+    looked_at: &mut LookedAt,
 ) -> Result<(Location, u32), EngineError> {
     let Wanted { fingerprint, extent, .. } = wanted;
     let domain = disk.tree.source().domain();
@@ -135,9 +140,11 @@ fn locate(
     if found.is_none() {
         found = store.find_salvaged(domain, ContainerClass::Data, fingerprint)?;
     }
-    // (N6) The agent sees what it gets.
-    if found.is_none() {
-        found = store.find_reported(domain, ContainerClass::Data, fingerprint)?;
+    if let Some(first) = &found
+        && is_passed_over(disk, first, looked_at)
+    {
+        // Where there is no other, the agent says that it is damaged.
+        found = another(disk, fingerprint, looked_at)?.or(found);
     }
     let found = found.ok_or_else(|| {
         EngineError::Damaged(format!("extent {extent}: chunk {fingerprint} is missing or damaged"))
@@ -149,6 +156,35 @@ fn locate(
         )));
     }
     Ok((found.location, found.chunk.offset))
+}
+
+/// Regions, and whether the agent passes them over.
+type LookedAt = HashMap<(ContainerId, u16), bool>;
+
+/// (N8) Whether the region did not open at the agent. One that cannot be read says so when it is.
+fn is_passed_over(disk: &OpenDisk, found: &Found, looked_at: &mut LookedAt) -> bool {
+    let Some(regions) = disk.passed_over.get() else { return false };
+    let Location { container, region, .. } = found.location;
+    let look = || {
+        let stored = found.container.read_region(region).ok().filter(|stored| stored.codec == Codec::Sealed);
+        stored.is_some_and(|stored| commitment_of(&stored.payload).is_some_and(|one| regions.contains(one)))
+    };
+    *looked_at.entry((container, region)).or_insert_with(look)
+}
+
+/// A copy of the chunk that the agent has not passed over.
+fn another(
+    disk: &OpenDisk,
+    fingerprint: &Fingerprint,
+    looked_at: &mut LookedAt,
+) -> Result<Option<Found>, EngineError> {
+    let (store, domain) = (&disk.core.store, disk.tree.source().domain());
+    let copies = store.copies(domain, fingerprint)?;
+    let mut offered = copies.into_iter().filter(|copy| !is_passed_over(disk, copy, looked_at));
+    match offered.next() {
+        Some(copy) => Ok(Some(copy)),
+        None => store.find_salvaged(domain, ContainerClass::Data, fingerprint),
+    }
 }
 
 /// Groups chunks, ordered by location, into regions, and consecutive regions into jobs.

@@ -44,11 +44,7 @@ pub(super) fn prove(
     };
     let scanned = scan_container_while(&*core.volume, core.repository, record.id, record.class, go_on);
     let Some(report) = scanned else { return Ok(Proof::Stopped) };
-    // (N6, V1) What agents say is not sound is not proved by reading it here.
-    match judge(core, record, lost(&open, report.findings))? {
-        Proof::Sound if !core.store.reported(record.id).is_empty() => Ok(Proof::Damaged),
-        proof => Ok(proof),
-    }
+    judge(core, record, lost(&open, report.findings))
 }
 
 fn judge(core: &Core, record: &ContainerRecord, findings: Vec<ContainerError>) -> Result<Proof, EngineError> {

@@ -17,6 +17,7 @@ use super::index_repair_state::{Repair, RepairProgress};
 use super::leftovers::{Holds, Leftovers};
 use super::losses::{Losses, OnLoss};
 use super::reach::ReachMemory;
+use super::reported::Reported;
 use super::salvage_cache::SalvageCache;
 use crate::container::{ChunkRef, ContainerCache, OpenContainer, RecentDirectories};
 use crate::error::EngineError;
@@ -37,6 +38,8 @@ pub(super) enum Use {
     Read,
     /// To count on it: not in a container of which it is being decided whether it goes (D2).
     Keep,
+    /// To tell an agent that it need not send it: as [`Use::Keep`], and not where one said that it is something else (N6).
+    Have,
 }
 
 /// A chunk that is there. Holds its container open: for the moment, not to be kept.
@@ -50,7 +53,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// (D1) Makes `holds` count on it. `false`: its container goes.
-    fn is_held(&self, holds: &mut Holds) -> bool {
+    pub(super) fn is_held(&self, holds: &mut Holds) -> bool {
         let Location { container, region, slot } = self.location;
         let number = self.container.directory().number_of(region, slot);
         // Found in this directory, so it has a number.
@@ -66,6 +69,7 @@ pub(crate) struct ChunkStore {
     pub(super) catalog: Arc<dyn Catalog>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) damage: DamageSet,
+    pub(super) reported: Reported,
     /// Held while the catalog is told of damage found or cleared, so that it ends up knowing what `damage` does.
     pub(super) telling: Mutex<()>,
     pub(super) losses: Losses,
@@ -107,6 +111,7 @@ impl ChunkStore {
         let StoreParts { index, containers, catalog, clock, health, on_loss, leftovers, decoded_bytes } =
             parts;
         let damage = DamageSet::load(&*catalog, clock.monotonic_ms())?;
+        let reported = Reported::load(&*catalog)?;
         let decoded =
             DecodedRegions::new((decoded_bytes / REGION_PLAIN_MAX_BYTES as usize).max(DECODED_REGIONS_MIN));
         let losses = Losses::new(health, on_loss);
@@ -116,6 +121,7 @@ impl ChunkStore {
             catalog,
             clock,
             damage,
+            reported,
             telling: Mutex::default(),
             losses,
             met_passed_by: AtomicBool::new(false),
@@ -137,7 +143,7 @@ impl ChunkStore {
     }
 
     /// Finds a chunk, as [`ChunkStore::look_up`], to count on it, for a backup, which can be sent it again: one that only
-    /// a damaged page of the index knows is not found (I4).
+    /// a damaged page of the index knows is not found (I4), nor is one that agents reported (N6).
     pub(crate) fn find(
         &self,
         domain: &Domain,
@@ -145,7 +151,7 @@ impl ChunkStore {
         fingerprint: &Fingerprint,
         recent: &mut RecentDirectories,
     ) -> Result<Option<Found>, EngineError> {
-        match self.look_up((domain, class), fingerprint, recent, Use::Keep) {
+        match self.look_up((domain, class), fingerprint, recent, Use::Have) {
             Err(EngineError::Index(error)) if error.bad_page().is_some() => Ok(None),
             done => done,
         }
@@ -205,6 +211,7 @@ impl ChunkStore {
                 recent.forget(id);
             } else if !self.damage.contains(id, region)
                 && !self.is_out(id, purpose)
+                && !self.is_doubted(domain, Location { container: id, region, slot }, purpose)
                 && (purpose != Use::Read || !self.is_unreadable(container))
             {
                 return found(Arc::clone(container), region, slot).map(Some);
@@ -262,13 +269,40 @@ impl ChunkStore {
         recent: &mut RecentDirectories,
         holds: &mut Holds,
     ) -> Result<Option<Found>, EngineError> {
-        let place = (domain, class);
-        while let Some(found) = self.look_up_once_repaired(place, fingerprint, recent, Use::Keep)? {
+        self.keep((domain, class), fingerprint, recent, holds, Use::Keep)
+    }
+
+    /// As [`ChunkStore::find_to_keep`], but not what agents reported (N6).
+    pub(crate) fn find_undoubted(
+        &self,
+        domain: &Domain,
+        class: ContainerClass,
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        holds: &mut Holds,
+    ) -> Result<Option<Found>, EngineError> {
+        self.keep((domain, class), fingerprint, recent, holds, Use::Have)
+    }
+
+    fn keep(
+        &self,
+        place: (&Domain, ContainerClass),
+        fingerprint: &Fingerprint,
+        recent: &mut RecentDirectories,
+        holds: &mut Holds,
+        purpose: Use,
+    ) -> Result<Option<Found>, EngineError> {
+        while let Some(found) = self.look_up_once_repaired(place, fingerprint, recent, purpose)? {
             if found.is_held(holds) {
                 return Ok(Some(found));
             }
         }
         Ok(None)
+    }
+
+    /// (N6) Whether the chunk should be sent again, whatever lies there.
+    fn is_doubted(&self, domain: &Domain, at: Location, purpose: Use) -> bool {
+        purpose == Use::Have && self.reported.contains(domain.namespace, at)
     }
 
     /// Whether it lies in an archive and was not thawed: another copy is read where there is one.
@@ -280,7 +314,7 @@ impl ChunkStore {
     fn is_out(&self, id: ContainerId, purpose: Use) -> bool {
         match purpose {
             Use::Read => self.leftovers.is_gone(id),
-            Use::Keep => self.leftovers.is_refused(id),
+            Use::Keep | Use::Have => self.leftovers.is_refused(id),
         }
     }
 
@@ -325,6 +359,9 @@ impl ChunkStore {
             }
             if self.is_damaged(location) {
                 damaged.push(location);
+                return false;
+            }
+            if self.is_doubted(domain, location, purpose) {
                 return false;
             }
             match self.candidate(domain, class, fingerprint, location) {
@@ -418,7 +455,7 @@ impl ChunkStore {
 
     /// The container when the candidate is what was looked for: (I3) the whole fingerprint is compared, and
     /// damaged places are rejected. (A6) So is the namespace.
-    fn candidate(
+    pub(super) fn candidate(
         &self,
         domain: &Domain,
         class: ContainerClass,

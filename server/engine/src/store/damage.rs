@@ -7,7 +7,7 @@
 //! lost by it, and *healed* once every chunk of it has another sound copy. Only open damage, of the namespace that
 //! asks, costs anything beyond a look at memory.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_catalog::Catalog;
@@ -26,8 +26,6 @@ pub(super) type Findings = BTreeMap<Option<u16>, String>;
 #[derive(Debug)]
 struct Known {
     findings: Findings,
-    /// Regions of which an agent said that they are not what they should be, and no one here can see it (N6).
-    reported: BTreeSet<u16>,
     /// When it was looked at last, on the clock that never jumps.
     looked_ms: i64,
     /// Whose chunks are in it; `None`: not known, so possibly anyone's.
@@ -75,23 +73,15 @@ impl State {
 
     /// Adds a finding; says whether it was news.
     fn insert(&mut self, container: ContainerId, found: Found<'_>) -> bool {
-        let Found { region, reason, namespace, class, now_ms, reported } = found;
-        let fresh = || Known {
-            findings: Findings::new(),
-            reported: BTreeSet::new(),
-            looked_ms: 0,
-            namespace,
-            class,
-            found_in: 0,
-            healed: true,
-        };
+        let Found { region, reason, namespace, class, now_ms } = found;
+        let fresh =
+            || Known { findings: Findings::new(), looked_ms: 0, namespace, class, found_in: 0, healed: true };
         let known = self.known.entry(container).or_insert_with(fresh);
         known.looked_ms = now_ms;
         if known.findings.contains_key(&region) {
             return false;
         }
         known.findings.insert(region, reason.to_owned());
-        known.reported.extend(region.filter(|_| reported));
         self.generation += 1;
         known.found_in = self.generation;
         let (reopened, namespace) = (std::mem::take(&mut known.healed), known.namespace);
@@ -124,8 +114,6 @@ pub(super) struct Found<'a> {
     pub(super) namespace: Option<NamespaceId>,
     pub(super) class: Option<ContainerClass>,
     pub(super) now_ms: i64,
-    /// (N6) An agent says so, of a region that agents sealed.
-    pub(super) reported: bool,
 }
 
 impl DamageSet {
@@ -136,8 +124,8 @@ impl DamageSet {
         for record in &records {
             let owner = catalog.container(record.container)?.map(|found| (found.namespace, found.class));
             let (namespace, class) = owner.unzip();
-            let (region, reason, reported) = (record.region, record.reason.as_str(), record.reported);
-            state.insert(record.container, Found { region, reason, namespace, class, now_ms, reported });
+            let (region, reason) = (record.region, record.reason.as_str());
+            state.insert(record.container, Found { region, reason, namespace, class, now_ms });
         }
         let open: HashSet<ContainerId> =
             records.iter().filter(|one| !one.healed).map(|one| one.container).collect();
@@ -215,21 +203,6 @@ impl DamageSet {
         self.state.read().known.get(&container).map(|known| known.findings.clone()).unwrap_or_default()
     }
 
-    /// (N6) The regions of a container that agents reported.
-    pub(super) fn reported(&self, container: ContainerId) -> BTreeSet<u16> {
-        if self.is_empty() {
-            return BTreeSet::new();
-        }
-        self.state.read().known.get(&container).map(|known| known.reported.clone()).unwrap_or_default()
-    }
-
-    /// How many regions of a namespace agents reported of which something may be lost.
-    pub(super) fn reported_open(&self, namespace: NamespaceId) -> usize {
-        let state = self.state.read();
-        let open = state.known.values().filter(|known| !known.healed && known.namespace == Some(namespace));
-        open.map(|known| known.reported.len()).sum()
-    }
-
     /// Whether that region, or the container it is in, is damaged.
     pub(super) fn contains(&self, container: ContainerId, region: u16) -> bool {
         // Asked for every chunk of every backup.
@@ -263,7 +236,6 @@ impl DamageSet {
         let mut state = self.state.write();
         let Some(known) = state.known.get_mut(&container) else { return };
         known.findings.retain(|region, _| !sound.contains(region));
-        known.reported.retain(|region| !sound.contains(&Some(*region)));
         if known.findings.is_empty() {
             state.remove(container);
         }

@@ -109,6 +109,24 @@ impl ChunkStore {
         }
     }
 
+    /// (N6) Forgets what an agent said of a region once each chunk of it has a copy of which none did: backups need not send
+    /// it any more. Both copies stay (N7).
+    ///
+    /// # Errors
+    /// When the index or the catalog fails; the next call tries again.
+    pub(crate) fn settle_report(&self, container: ContainerId, region: u16) -> Result<(), EngineError> {
+        let Some(record) = self.catalog.container(container)? else { return Ok(()) };
+        let Ok(open) = self.containers.get(container, record.class) else { return Ok(()) };
+        let mut holds = self.leftovers.holds();
+        let is_replaced = self.hold_copies(&open, record.class, &|one| one == region, &mut holds);
+        holds.release();
+        if is_replaced? {
+            self.catalog.forget_report(container, region)?;
+            self.reported.forget(|of, one| (of, one) == (container, region));
+        }
+        Ok(())
+    }
+
     /// Whether each chunk in the damaged regions is found; a place that is damaged is no find.
     fn has_copies(
         &self,

@@ -70,34 +70,48 @@ impl ChunkStore {
     /// (R4) Remembers damage, in memory and in the catalog: the region (or the whole container) does not count
     /// until it proves sound.
     pub(crate) fn note_damage(&self, container: ContainerId, region: Option<u16>, reason: &str) {
-        if !self.observe(container, region, reason, false) {
+        if !self.observe(container, region, reason) {
             return;
         }
         tracing::error!(%container, region, reason, "stored data is damaged");
         let _telling = self.telling.lock();
-        self.record(container, region, reason, false);
+        self.record(container, region, reason);
     }
 
-    /// (N6) Remembers, in memory and in the catalog, what an agent says of a region that agents sealed: it counts as
-    /// damaged until other copies make up for it, for no one here can see whether it is sound. Whether that was news.
-    pub(crate) fn note_report(&self, container: ContainerId, region: u16, reason: &str) -> bool {
-        if !self.observe(container, Some(region), reason, true) {
-            return false;
-        }
-        tracing::error!(%container, region, reason, "an agent says that stored data is not what it should be");
-        let _telling = self.telling.lock();
-        self.record(container, Some(region), reason, true);
-        true
+    /// (N6) Remembers what an agent says of a region that agents sealed: in the catalog, and then in memory.
+    ///
+    /// # Errors
+    /// The catalog's; then it is not remembered.
+    pub(crate) fn note_report(
+        &self,
+        namespace: NamespaceId,
+        container: ContainerId,
+        region: u16,
+    ) -> Result<(), EngineError> {
+        self.catalog.note_report(container, region)?;
+        self.reported.insert(namespace, container, region);
+        Ok(())
+    }
+
+    /// (N6) The regions that agents reported, by container.
+    pub(crate) fn reported(&self) -> BTreeSet<(ContainerId, u16)> {
+        self.reported.all()
     }
 
     /// (N6) The regions of a container that agents reported.
-    pub(crate) fn reported(&self, container: ContainerId) -> BTreeSet<u16> {
-        self.damage.reported(container)
+    pub(crate) fn reported_in(&self, open: &OpenContainer) -> BTreeSet<u16> {
+        let all = self.reported.of(open.namespace());
+        all.iter().filter(|(container, _)| *container == open.id()).map(|(_, region)| *region).collect()
     }
 
-    /// How many regions of a namespace agents reported that no other copy makes up for.
-    pub(crate) fn reported_open(&self, namespace: NamespaceId) -> usize {
-        self.damage.reported_open(namespace)
+    /// How many regions of a namespace agents reported.
+    pub(crate) fn reported_count(&self, namespace: NamespaceId) -> usize {
+        self.reported.count(namespace)
+    }
+
+    /// (N6) Whether an agent reported what lies there.
+    pub(crate) fn is_reported(&self, namespace: NamespaceId, at: Location) -> bool {
+        self.reported.contains(namespace, at)
     }
 
     /// As [`ChunkStore::note_damage`] of a container of which nothing can be had; in memory only when there are too
@@ -124,22 +138,21 @@ impl ChunkStore {
                 false
             }
         };
-        if !self.observe(container, None, reason, false) || !is_expected {
+        if !self.observe(container, None, reason) || !is_expected {
             return;
         }
         tracing::error!(%container, reason, "a container is missing or unreadable");
         if self.losses.is_believed(container, || self.container_count()) {
             let _telling = self.telling.lock();
-            self.record(container, None, reason, false);
+            self.record(container, None, reason);
         }
     }
 
     /// Whether it is news.
-    fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str, reported: bool) -> bool {
+    fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str) -> bool {
         let now_ms = self.clock.monotonic_ms();
         let (namespace, class) = self.owner_of(container).unzip();
-        let news =
-            self.damage.insert(container, Found { region, reason, namespace, class, now_ms, reported });
+        let news = self.damage.insert(container, Found { region, reason, namespace, class, now_ms });
         // Opened afresh the next time, even if it was known: what was read from it may be spoilt.
         self.containers.remove(container);
         // (G7) Looked at only now: a deletion forgets the damage after the container is gone.
@@ -169,9 +182,8 @@ impl ChunkStore {
         self.met_passed_by.load(Ordering::Acquire)
     }
 
-    fn record(&self, container: ContainerId, region: Option<u16>, reason: &str, reported: bool) {
+    fn record(&self, container: ContainerId, region: Option<u16>, reason: &str) {
         let noted = match region {
-            Some(region) if reported => self.catalog.mark_region_reported(container, region, reason),
             Some(region) => self.catalog.mark_region_damaged(container, region, reason),
             None => self.catalog.mark_container_damaged(container, reason),
         };
@@ -222,13 +234,10 @@ impl ChunkStore {
         }
         let Some(record) = self.catalog.container(container)? else { return Ok(()) };
         let Ok(open) = self.open_afresh(&record) else { return Ok(()) };
-        // (N6) Of what an agent reported the server sees only that it is what was sent.
-        let reported = self.damage.reported(container);
         // Of what lies far away the directory is here: that says nothing of the rest (T14).
         let is_readable = open.is_at_hand() || open.read_region(0).is_ok();
-        let is_sound = |region: &Option<u16>| {
-            region.map_or(is_readable, |region| !reported.contains(&region) && region_is_sound(&open, region))
-        };
+        let is_sound =
+            |region: &Option<u16>| region.map_or(is_readable, |region| region_is_sound(&open, region));
         let sound: Vec<Option<u16>> = known.into_keys().filter(is_sound).collect();
         if sound.is_empty() {
             return Ok(());
@@ -249,6 +258,7 @@ impl ChunkStore {
     pub(crate) fn forget_damaged(&self, container: ContainerId) {
         let findings: Vec<Option<u16>> = self.damage.findings(container).into_keys().collect();
         self.damage.clear(container, &findings);
+        self.reported.forget(|of, _| of == container);
         self.containers.remove(container);
         self.losses.is_back(container);
     }

@@ -42,8 +42,6 @@ impl ChunkStore {
                 continue;
             }
             if let Some((region, slot)) = open.directory().locate(fingerprint)
-                // (N6)
-                && !self.reported(container).contains(&region)
                 && self.is_readable(&open, region)?
             {
                 let location = Location { container, region, slot };
@@ -68,10 +66,7 @@ impl ChunkStore {
         };
         for location in damaged {
             let container = location.container;
-            // (N6) What parity makes again of a region that an agent reported is what was reported.
-            if self.reported(container).contains(&location.region)
-                || (!self.is_lost_as_a_whole(container) && self.catalog.parity_group_of(container)?.is_none())
-            {
+            if !self.is_lost_as_a_whole(container) && self.catalog.parity_group_of(container)?.is_none() {
                 continue;
             }
             // (A6) The index has the keys of the namespace that asks; its directory has the whole name (I3).
@@ -90,41 +85,6 @@ impl ChunkStore {
     /// Whether nothing of a container counts.
     pub(crate) fn is_lost_as_a_whole(&self, container: ContainerId) -> bool {
         self.damage.findings(container).contains_key(&None)
-    }
-
-    /// (N6) As [`ChunkStore::find_salvaged`] among regions of which agents said that they are not what they should be: for
-    /// an agent that restores, which sees whether that is so. What a report says may be a lie, and must cost no data.
-    pub(crate) fn find_reported(
-        &self,
-        domain: &Domain,
-        class: ContainerClass,
-        fingerprint: &Fingerprint,
-    ) -> Result<Option<Found>, EngineError> {
-        if !self.has_open_damage(domain.namespace) {
-            return Ok(None);
-        }
-        for location in self.damaged_places(domain, class, fingerprint)? {
-            let Location { container, region, .. } = location;
-            if !self.reported(container).contains(&region) || self.leftovers.is_gone(container) {
-                continue;
-            }
-            let open = match self.containers.get(container, class) {
-                Ok(open) => open,
-                Err(_) => match self.salvaged(container)? {
-                    Some((open, _)) => open,
-                    None => continue,
-                },
-            };
-            // (A6, I3)
-            if open.namespace() == domain.namespace
-                && open.class() == class
-                && let Some((region, slot)) = open.directory().locate(fingerprint)
-                && self.is_readable(&open, region)?
-            {
-                return found(open, region, slot).map(Some);
-            }
-        }
-        Ok(None)
     }
 
     /// Whether a region of what is left of a container can be read: where its directory is whole, it names also what is not.

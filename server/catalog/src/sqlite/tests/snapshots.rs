@@ -143,7 +143,7 @@ fn undo_later(raw: &rusqlite::Connection) {
          DROP TABLE retention_policies; \
          ALTER TABLE containers DROP COLUMN proven_ms; ALTER TABLE backups DROP COLUMN proven_ms; \
          DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE parity_members; DROP TABLE parity_groups; \
-         ALTER TABLE namespaces DROP COLUMN key_id; ALTER TABLE damage DROP COLUMN reported; \
+         ALTER TABLE namespaces DROP COLUMN key_id; DROP TABLE reported_regions; \
          ALTER TABLE verifications DROP COLUMN by_agent; ALTER TABLE backups DROP COLUMN agent_verified_ms; \
          ALTER TABLE vms DROP COLUMN agent_verified_ms",
     )

@@ -86,15 +86,23 @@ impl Containers for SqliteCatalog {
     }
 
     fn mark_container_damaged(&self, id: ContainerId, reason: &str) -> Result<()> {
-        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, None), reason, false))
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, None), reason))
     }
 
     fn mark_region_damaged(&self, id: ContainerId, region: u16, reason: &str) -> Result<()> {
-        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, Some(region)), reason, false))
+        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, Some(region)), reason))
     }
 
-    fn mark_region_reported(&self, id: ContainerId, region: u16, reason: &str) -> Result<()> {
-        self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, Some(region)), reason, true))
+    fn note_report(&self, id: ContainerId, region: u16) -> Result<()> {
+        self.write(|tx| damage::note_report(tx, id, region))
+    }
+
+    fn forget_report(&self, id: ContainerId, region: u16) -> Result<()> {
+        self.write(|tx| damage::forget_report(tx, id, region))
+    }
+
+    fn reported_regions(&self) -> Result<Vec<(ContainerId, u16)>> {
+        self.look_up(damage::reported)
     }
 
     fn damaged(&self) -> Result<Vec<DamageRecord>> {

@@ -1,32 +1,45 @@
 //! Agents that send something false under names of chunks, or say that others did.
 
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, REPORTED_REGIONS_MAX};
-use v1::ingest_response::Kind as Response;
+use std::collections::BTreeSet;
 
-use holdfast_proto::region::sealed;
+use holdfast_catalog::ContainerRecord;
+use holdfast_proto::region::Decoder;
+use holdfast_proto::region::sealed::{self, Commitment};
+use holdfast_types::ids::ContainerId;
+use v1::ingest_response::Kind as Response;
 
 use super::super::agent::opened;
 use super::*;
 use crate::ingest::DiskStream;
 use crate::reports::FalseChunk;
+use crate::rewrite::{Rewriter, record_of, verified};
+use crate::space::Purpose;
 
-/// What an agent with the key finds false when it reads a disk, and goes on.
-fn verify_in(
+/// The disk as an agent with the key reads it that passes these regions over, and what of it is false.
+fn read_in(
     engine: &Engine,
-    namespace: NamespaceId,
-    backup: &str,
-    disk: &str,
-) -> Result<Vec<FalseChunk>, EngineError> {
+    (namespace, backup): (NamespaceId, &str),
+    passed_over: &BTreeSet<Commitment>,
+) -> Result<(Vec<u8>, Vec<FalseChunk>), EngineError> {
     use v1::read_disk_response::Kind;
-    let mut found = Vec::new();
+    let (mut image, mut found) = (Vec::new(), Vec::new());
     let mut window = v1::Window::default();
-    for message in engine.read_disk(namespace, backup.parse().unwrap(), disk, 0, 0)? {
+    let mut chunks: Vec<Vec<u8>> = Vec::new();
+    let reader = engine.read_disk(namespace, backup.parse().unwrap(), "root", 0, 0)?;
+    for message in reader.passing_over(passed_over.clone()) {
         let batch = match message?.kind.unwrap() {
             Kind::Window(next) => {
+                chunks = vec![Vec::new(); next.lengths.len()];
                 window = next;
                 continue;
             }
             Kind::Regions(batch) => batch,
+            Kind::WindowEnd(_) => {
+                let refs = window.extents.iter().flat_map(|extent| &extent.refs);
+                refs.for_each(|chunk| image.extend(&chunks[*chunk as usize - 1]));
+                continue;
+            }
             _ => continue,
         };
         let names: Vec<Fingerprint> = Fingerprint::split_list(&window.fingerprints).unwrap().collect();
@@ -34,6 +47,7 @@ fn verify_in(
             let (plain, how) = opened(region);
             for (&chunk, &offset) in region.chunks.iter().zip(&region.offsets) {
                 let bytes = &plain[offset as usize..(offset + window.lengths[chunk as usize]) as usize];
+                chunks[chunk as usize] = bytes.to_vec();
                 if how.of_chunk(bytes) == names[chunk as usize] {
                     continue;
                 }
@@ -41,7 +55,7 @@ fn verify_in(
                 let (extent, _) =
                     extents.into_iter().find(|(_, extent)| extent.refs.contains(&(chunk + 1))).unwrap();
                 found.push(FalseChunk {
-                    disk: disk.to_owned(),
+                    disk: "root".to_owned(),
                     extent,
                     fingerprint: names[chunk as usize],
                     commitment: *sealed::commitment_of(&region.payload).unwrap(),
@@ -49,7 +63,7 @@ fn verify_in(
             }
         }
     }
-    Ok(found)
+    Ok((image, found))
 }
 
 fn finish(stream: &DiskStream) -> Response {
@@ -83,7 +97,32 @@ impl Scene {
     }
 
     fn verify(&self, backup: &str) -> Vec<FalseChunk> {
-        verify_in(&self.engine, self.vault, backup, "root").unwrap()
+        read_in(&self.engine, (self.vault, backup), &BTreeSet::new()).unwrap().1
+    }
+
+    /// As agents restore: what does not open is passed over until nothing more is offered.
+    fn restores_past(&self, backup: &str, disk: &[u8]) -> bool {
+        let mut passed_over = BTreeSet::new();
+        loop {
+            let (image, found) = read_in(&self.engine, (self.vault, backup), &passed_over).unwrap();
+            if found.is_empty() {
+                return image == disk;
+            }
+            let before = passed_over.len();
+            passed_over.extend(found.iter().map(|chunk| chunk.commitment));
+            if passed_over.len() == before {
+                return false;
+            }
+        }
+    }
+
+    /// A report of the region that the first chunk of a disk lies in, in this container.
+    fn slander(&self, name: ContainerName, fingerprint: Fingerprint) -> FalseChunk {
+        let open = self.open(name);
+        let (region, _) = open.directory().locate(&fingerprint).unwrap();
+        let payload = open.read_region(region).unwrap().payload;
+        let commitment = *sealed::commitment_of(&payload).unwrap();
+        FalseChunk { disk: "root".to_owned(), extent: 0, fingerprint, commitment }
     }
 
     fn report(&self, backup: &str, found: &[FalseChunk]) -> Result<u32, EngineError> {
@@ -98,8 +137,8 @@ impl Scene {
 
     fn settle(&self) {
         let (core, _) = self.engine.parts();
-        for container in core.store.open_damage() {
-            core.store.close_healed(container).unwrap();
+        for (container, region) in core.store.reported() {
+            core.store.settle_report(container, region).unwrap();
         }
     }
 }
@@ -211,20 +250,11 @@ fn a_poisoned_chunk_is_sent_again_once_an_agent_says_so() {
     assert_eq!((found.len(), found[0].fingerprint), (1, name));
     assert_eq!(scene.report(&id, &found).unwrap(), 1);
     assert_eq!(scene.report(&id, &found).unwrap(), 0, "it is known");
-    // It shows as damage does, to every caller, and after a start.
+    // That is remembered, and no damage.
     let scene = scene.reopened();
-    for read_data in [false, true] {
-        let report = scene.engine.check(crate::CheckOptions { read_data }, &crate::NoProgress).unwrap();
-        assert!(!report.is_sound(), "read_data: {read_data}");
-        assert!(
-            report.problems.iter().any(|problem| problem.what.contains("agent-1")),
-            "{:?}",
-            report.problems
-        );
-    }
-    assert_eq!(scene.damaged_bytes(&id), 20_000);
-    let report = scene.engine.verify_backup(scene.vault, id.parse().unwrap(), "test", &mut |_| true).unwrap();
-    assert!(!report.unwrap().is_sound());
+    scene.is_sound();
+    assert_eq!(scene.damaged_bytes(&id), 0);
+    assert_eq!(scene.engine.parts().0.store.reported_count(scene.vault), 1);
     // The next backup sends it again, and everything is whole.
     let later = scene.backup("web", &disk);
     assert_eq!(later.details[0].new_bytes, 20_000, "{:?}", later.details[0]);
@@ -234,8 +264,8 @@ fn a_poisoned_chunk_is_sent_again_once_an_agent_says_so() {
         assert!(scene.restores(id, &disk));
         assert_eq!((scene.verify(id), scene.damaged_bytes(id)), (vec![], 0));
     }
-    let report = scene.engine.check(crate::CheckOptions { read_data: true }, &crate::NoProgress).unwrap();
-    assert!(report.is_sound() && !report.healed.is_empty(), "{:?}", report.problems);
+    assert_eq!(scene.engine.parts().0.store.reported_count(scene.vault), 0, "it was sent again");
+    scene.is_sound();
     let told = scene.engine.catalog().list_audit(holdfast_catalog::PageRequest::FIRST).unwrap().items;
     assert!(told.iter().any(|entry| entry.entry.action == "chunk.reported"), "{told:?}");
 }
@@ -247,15 +277,7 @@ fn a_false_report_costs_no_data() {
     let disk = noise(1, 20_000);
     let id = scene.backup("web", &disk).backup_id;
     let (gone, kept) = (scene.backup("gone", &noise(3, 20_000)).backup_id, scene.data());
-    let open = scene.open(kept[0]);
-    let payload = open.read_region(0).unwrap().payload;
-    let commitment = *holdfast_proto::region::sealed::commitment_of(&payload).unwrap();
-    let slander = FalseChunk {
-        disk: "root".to_owned(),
-        extent: 0,
-        fingerprint: Names::Sealed.of_chunk(&disk),
-        commitment,
-    };
+    let slander = scene.slander(kept[0], Names::Sealed.of_chunk(&disk));
     assert_eq!(scene.report(&id, std::slice::from_ref(&slander)).unwrap(), 1);
     assert!(scene.restores(&id, &disk), "what is there is read all the same");
     let scene = scene.reopened();
@@ -271,7 +293,7 @@ fn a_false_report_costs_no_data() {
     let later = scene.send("web", &chunks);
     assert_eq!(later.details[0].new_bytes, 30_000, "{:?}", later.details[0]);
     scene.settle();
-    assert_eq!(scene.report(&id, &[slander]).unwrap(), 0, "the new copy is another");
+    assert_eq!(scene.report(&id, &[slander]).unwrap(), 1, "of the old copy");
     let again = scene.backup("web", &disk);
     assert_eq!((again.details[0].new_bytes, scene.damaged_bytes(&id)), (0, 0));
     scene.reclaim(&all);
@@ -296,7 +318,7 @@ fn what_was_reported_is_not_repaired() {
     scene.engine.check(crate::CheckOptions { read_data: true }, &crate::NoProgress).unwrap();
     let repaired = scene.engine.repair(&crate::NoProgress).unwrap();
     assert!(repaired.iter().all(|one| !one.complete && one.rewritten == 0), "{repaired:?}");
-    assert!(scene.damaged_bytes(&id) > 0);
+    assert!(scene.data().contains(&victim), "and stays");
     let later = scene.backup("web", &disk);
     assert_eq!(later.details[0].new_bytes, 20_000, "{:?}", later.details[0]);
     assert!(scene.restores(&id, &disk));
@@ -339,9 +361,96 @@ fn reports_are_bounded_and_about_what_they_name() {
     // As many as are kept.
     let (core, _) = scene.engine.parts();
     let number = scene.data().remove(0).id;
-    for region in 0..u16::try_from(REPORTED_REGIONS_MAX).unwrap() {
-        core.store.note_report(number, region, "a test");
+    let record = core.catalog.container(number).unwrap().unwrap();
+    for id in (0..4).map(|one| ContainerId::new(1000 + one).unwrap()) {
+        core.catalog.add_containers(&[ContainerRecord { id, ..record.clone() }]).unwrap();
+        for region in 0..u16::try_from(REPORTED_REGIONS_MAX / 4).unwrap() {
+            core.store.note_report(scene.vault, id, region).unwrap();
+        }
     }
     let error = scene.report(&id, &[chunk(0, name, [9; 32])]).unwrap_err();
     assert_eq!(error.code(), ErrorCode::Limit, "{error}");
+}
+
+/// (N6, N7, N8) Who has a token of another owner and no key reports what is sound and sends noise under its name.
+#[test]
+fn noise_under_the_name_of_what_was_reported_destroys_nothing() {
+    let scene = Scene::new();
+    let disk = noise(1, 20_000);
+    let (name, noise_of_it) = lie(&disk);
+    let id = scene.backup("web", &disk).backup_id;
+    let until = scene.engine.parts().0.clock.now_ms() + 86_400_000;
+    scene.engine.lock_backups(&[id.parse().unwrap()], until, "test").unwrap();
+    // Its own restore point names the chunk, which it need not have.
+    let own = scene.send("intruder", &[(name, &noise_of_it)]).backup_id;
+    let sound = scene.slander(scene.data()[0], name);
+    assert_eq!(scene.report(&own, std::slice::from_ref(&sound)).unwrap(), 1);
+    let sent = scene.send("intruder", &[(name, &noise_of_it)]);
+    assert_eq!(sent.details[0].new_bytes, 20_000, "{:?}", sent.details[0]);
+    assert!(scene.restores_past(&id, &disk), "before reclaim");
+    let all = ReclaimOptions { live_share_pct: 100, ..ReclaimOptions::default() };
+    let mut scene = scene;
+    for _ in 0..3 {
+        scene.settle();
+        scene.reclaim(&all);
+        scene.engine.repair(&crate::NoProgress).unwrap();
+        assert!(scene.restores_past(&id, &disk), "after reclaim");
+        scene = scene.reopened();
+        scene.is_sound();
+    }
+    // Also with all of the intruder's gone, and reported in turn.
+    let noisy = *scene.data().last().unwrap();
+    assert_eq!(scene.report(&id, &[scene.slander(noisy, name), sound]).unwrap(), 2);
+    scene.delete(&own);
+    scene.delete(&sent.backup_id);
+    scene.reclaim(&all);
+    assert!(scene.restores_past(&id, &disk), "with both copies reported");
+    // The next backup sends it again. These agents seal alike, so two of the copies are the same.
+    let later = scene.backup("web", &disk);
+    assert_eq!(later.details[0].new_bytes, 20_000, "{:?}", later.details[0]);
+    scene.settle();
+    scene.reclaim(&all);
+    for id in [&id, &later.backup_id] {
+        assert!(scene.restores_past(id, &disk));
+    }
+    assert_eq!(scene.data().len(), 2);
+}
+
+/// (N7) As reclaim leaves them when it ends between copying and condemning.
+#[test]
+fn of_two_copies_of_the_same_bytes_one_stays() {
+    let scene = Scene::new();
+    let disk = noise(1, 20_000);
+    let id = scene.backup("web", &disk).backup_id;
+    let (core, _) = scene.engine.parts();
+    let open = scene.open(scene.data()[0]);
+    let mut output = Rewriter::new(core, scene.vault, ContainerClass::Data, Purpose::Reclaim);
+    let stored = open.read_region(0).unwrap();
+    output.append(&verified(&open, stored, &mut Decoder::new().unwrap()).unwrap().0).unwrap();
+    core.catalog.add_containers(&[record_of(&output.seal().unwrap().unwrap())]).unwrap();
+    assert_eq!(scene.data().len(), 2);
+    scene.reclaim(&ReclaimOptions::default());
+    assert_eq!(scene.data().len(), 1);
+    assert!(scene.restores(&id, &disk));
+    scene.is_sound();
+}
+
+/// (N5, I4) What only a page of the index knows that cannot be read is there.
+#[test]
+fn a_page_that_cannot_be_read_lets_no_second_copy_in() {
+    let scene = Scene::new();
+    let disk = noise(1, 20_000);
+    let (name, noise_of_it) = lie(&disk);
+    let id = scene.backup("web", &disk).backup_id;
+    scene.engine.core_index_checkpoint().unwrap();
+    let before = scene.data();
+    let Scene { bench, volume, engine, vault } = scene;
+    engine.shutdown().unwrap();
+    drop(engine);
+    super::super::index_pages::spoil(&volume, usize::MAX);
+    let engine = bench.open(Arc::new(volume.clone()));
+    let scene = Scene { bench, volume, engine, vault };
+    let sent = scene.send("intruder", &[(name, &noise_of_it)]);
+    assert_eq!((sent.details[0].new_bytes, scene.data()), (0, before), "{:?}", sent.details[0]);
+    assert!(scene.restores(&id, &disk));
 }
