@@ -20,8 +20,14 @@ const CONTAINER_BYTES: u64 = 512 << 10;
 #[derive(Debug)]
 pub(crate) struct DamageJob {
     core: Arc<Core>,
-    /// The container this round looked at last, and the region that agents reported.
-    after: Mutex<(Option<ContainerId>, Option<(ContainerId, u16)>)>,
+    after: Mutex<After>,
+}
+
+/// What this round looked at last.
+#[derive(Debug, Default)]
+struct After {
+    damaged: Option<ContainerId>,
+    reported: Option<(ContainerId, u16)>,
 }
 
 impl DamageJob {
@@ -39,31 +45,31 @@ impl Job for DamageJob {
         let store = &self.core.store;
         let mut after = self.after.lock();
         for container in store.open_damage() {
-            if after.0.is_some_and(|after| container <= after) {
+            if after.damaged.is_some_and(|after| container <= after) {
                 continue;
             }
             // (R4)
             store.look_again(container)?;
             store.close_healed(container)?;
-            after.0 = Some(container);
+            after.damaged = Some(container);
             budget.charge(1, CONTAINER_BYTES);
             if budget.is_spent() {
                 return Ok(Step::More);
             }
         }
         for place in store.reported() {
-            if after.1.is_some_and(|after| place <= after) {
+            if after.reported.is_some_and(|after| place <= after) {
                 continue;
             }
             // (N6)
             store.settle_report(place.0, place.1)?;
-            after.1 = Some(place);
+            after.reported = Some(place);
             budget.charge(1, CONTAINER_BYTES);
             if budget.is_spent() {
                 return Ok(Step::More);
             }
         }
-        *after = (None, None);
+        *after = After::default();
         Ok(Step::Idle(INTERVAL))
     }
 }

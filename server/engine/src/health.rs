@@ -69,7 +69,7 @@ pub enum Obstacle {
 
 impl Obstacle {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Stopped,
         Self::VolumeAbsent,
         Self::VolumeReadOnly,

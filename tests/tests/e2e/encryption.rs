@@ -432,7 +432,9 @@ fn wait_until_converted(scene: &Scene) {
     wait_for("everything to be encrypted", || {
         let status = scene.status();
         let keys = status["data_keys"].as_array().unwrap();
-        (status["plain_accepted"] == false && keys.iter().all(|key| key["current"] == true)).then_some(())
+        let is_converted = status["plain_accepted"] == false && keys.iter().all(|key| key["current"] == true);
+        // The table of keys says so a moment before the server does.
+        (is_converted && status["server"]["done"] != false).then_some(())
     });
 }
 

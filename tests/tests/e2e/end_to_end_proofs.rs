@@ -16,7 +16,7 @@ use holdfast_tests::disk::{assert_same, noise};
 use holdfast_tests::raw::{Session, assert_refused, connect, finish, start_request};
 use holdfast_tests::repository::{Class, container_bytes};
 use holdfast_tests::server::maintain;
-use holdfast_tests::{Disk, program, wait_for};
+use holdfast_tests::{Disk, program};
 
 use super::end_to_end::Scene;
 
@@ -81,7 +81,7 @@ impl Scene {
             while let Some(message) = stream.message().await.unwrap() {
                 match message.kind.unwrap() {
                     Kind::Window(window) => {
-                        names = Fingerprint::split_list(&window.fingerprints).unwrap().collect()
+                        names = Fingerprint::split_list(&window.fingerprints).unwrap().collect();
                     }
                     Kind::Regions(batch) => regions.extend(batch.regions),
                     _ => {}

@@ -47,7 +47,7 @@ async fn read(disk: &[u8], digests: &[Vec<u8>], jobs: &Arc<Jobs>) -> Result<(), 
             }
             Kind::Regions(batch) => {
                 for region in assembler.regions(batch)? {
-                    jobs.submit(region).await?;
+                    jobs.submit(region, &Arc::default()).await?;
                 }
             }
             Kind::Damaged(_) => panic!("no damage was asked for"),

@@ -3,11 +3,12 @@
 //! A flipped bit hides rows: from a look-up by an index, or from everything. What is only in an index is made anew from the
 //! table. Rows that a table lost stay lost, but for those of restore points: their points are on the volume.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::connection::{self, open_reader};
 use super::convert::OrCatalogError;
@@ -26,12 +27,17 @@ const INCOMPLETE: &str = "SELECT b.id FROM backups b \
          WHERE k.backup_id = b.id AND (d.disk IS NOT k.name OR d.virtual_bytes IS NOT k.size_bytes \
              OR k.extent_count <> (k.size_bytes + r.chunker_extent_bytes - 1) / r.chunker_extent_bytes))";
 
-/// Tables whose rows a point brings back, and the column that says of which restore point.
-const OF_POINTS: [(&str, &str); 2] = [("backups", "id"), ("disks", "backup_id")];
+const INCOMPLETE_WORDS: &str = " restore points lack a row of their disks, or it contradicts itself";
 
-/// Tables in which a row that differs from its entry in an index means no more than what it tells: history, and what the
+/// Tables whose rows a point brings back.
+const OF_POINTS: [&str; 2] = ["backups", "disks"];
+
+/// Tables of which an index that is wrong may be made anew of the rows, whichever of the two is wrong: history, and what the
 /// references of the database check as well.
 const TOLD: [&str; 4] = ["details", "audit", "containers", "task_log"];
+
+/// The only index with the order of restore points: if a row is wrong, nothing else says so.
+const OF_ORDER: &str = "sqlite_autoindex_backups_3";
 
 /// Tables whose rows are about a restore point, and nothing without it.
 const OF_BACKUPS: [&str; 5] =
@@ -77,9 +83,10 @@ pub(super) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> 
 /// See [`Upkeep::heal`](crate::Upkeep::heal).
 pub(super) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
     let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
-    let Differing { lost, doubtful } = differing(&tx)?;
-    if !lost.is_empty() {
-        return Ok(lost);
+    let found = problems(&tx)?;
+    let objects = found.iter().map(|problem| object(&tx, problem)).collect::<Result<Vec<_>>>()?;
+    if !may_heal(&objects) {
+        return Ok(found);
     }
     tx.execute_batch("REINDEX").or_error("write")?;
     for table in OF_BACKUPS {
@@ -87,9 +94,6 @@ pub(super) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
         tx.execute(&sql, []).or_error("write")?;
     }
     tx.execute(&format!("DELETE FROM backups WHERE id IN ({INCOMPLETE})"), []).or_error("write")?;
-    for id in doubtful {
-        tx.execute("DELETE FROM backups WHERE id = ?", [id]).or_error("write")?;
-    }
     tx.execute_batch(quotas::ADD_UP).or_error("write")?;
     let problems = problems(&tx)?;
     if problems.is_empty() {
@@ -98,43 +102,44 @@ pub(super) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// In what tables and their indexes differ.
-#[derive(Default)]
-struct Differing {
-    /// What no point tells of.
-    lost: Vec<String>,
-    /// Restore points of which a row may be the one that is wrong.
-    doubtful: Vec<Vec<u8>>,
+/// What a problem is about: a table, and the index of it that is wrong, if it is one.
+type Object = Option<(String, Option<String>)>;
+
+fn object(connection: &Connection, problem: &str) -> Result<Object> {
+    let word = |after: &str| {
+        let (_, rest) = problem.split_once(after)?;
+        rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned)
+    };
+    if problem.ends_with(INCOMPLETE_WORDS) {
+        return Ok(Some(("disks".to_owned(), None)));
+    }
+    let (name, root) = (word(" index ").or_else(|| word("a row of ")), word("Tree "));
+    connection
+        .query_row(
+            "SELECT tbl_name, CASE type WHEN 'index' THEN name END FROM sqlite_schema WHERE name = ?1 OR rootpage = ?2",
+            (name, root.and_then(|root| root.parse::<i64>().ok())),
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .optional()
+        .or_error("check")
 }
 
-fn differing(connection: &Connection) -> Result<Differing> {
-    let indexes: Vec<(String, String, String)> = connection
-        .prepare(
-            "SELECT s.name, s.tbl_name, (SELECT group_concat('\"' || name || '\"') FROM pragma_index_xinfo(s.name) \
-             WHERE name IS NOT NULL) FROM sqlite_schema s WHERE s.type = 'index' \
-             AND coalesce(s.sql NOT LIKE '% WHERE %', true) ORDER BY s.name",
-        )
-        .and_then(|mut s| s.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect())
-        .or_error("check")?;
-    let count = |from: &str| -> Result<i64> {
-        connection.query_row(&format!("SELECT count(*) FROM {from}"), [], |row| row.get(0)).or_error("check")
+/// Whether all that is wrong follows from other rows, or is in points. One row that is wrong differs from every index that
+/// has it; one index that is wrong, from its table alone.
+fn may_heal(objects: &[Object]) -> bool {
+    let of_backups: BTreeSet<&str> = objects
+        .iter()
+        .flatten()
+        .filter(|(table, _)| table == "backups")
+        .filter_map(|(_, index)| index.as_deref())
+        .collect();
+    let is_known = |object: &Object| {
+        object.as_ref().is_some_and(|(table, index)| {
+            let table = table.as_str();
+            OF_POINTS.contains(&table)
+                || OF_BACKUPS.contains(&table)
+                || (index.is_some() && TOLD.contains(&table))
+        })
     };
-    let mut found = Differing::default();
-    for (index, table, columns) in indexes {
-        let (rows, entries) =
-            (format!("\"{table}\" NOT INDEXED"), format!("\"{table}\" INDEXED BY \"{index}\""));
-        let there = count(&rows)?;
-        // An index that cannot be read is made anew.
-        let Ok(known) = count(&entries) else { continue };
-        let other = format!("SELECT {columns} FROM {rows} EXCEPT SELECT {columns} FROM {entries}");
-        if let Some((_, backup)) = OF_POINTS.iter().find(|(of, _)| *of == table) {
-            let ids = connection
-                .prepare(&format!("SELECT DISTINCT {backup} FROM ({other})"))
-                .and_then(|mut s| s.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<_>>>());
-            found.doubtful.extend(ids.or_error("check")?);
-        } else if known > there || (!TOLD.contains(&table.as_str()) && count(&format!("({other})"))? > 0) {
-            found.lost.push(format!("rows of {table} are lost or changed"));
-        }
-    }
-    Ok(found)
+    objects.iter().all(is_known) && of_backups.len() <= 1 && !of_backups.contains(OF_ORDER)
 }

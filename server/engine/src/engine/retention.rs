@@ -8,7 +8,7 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 
 use super::Engine;
 use crate::error::EngineError;
-use crate::jobs::{Budget, Job};
+use crate::jobs::Job;
 use crate::locked_needs::LockedNeeds;
 use crate::points;
 use crate::retention::{self, RetentionJob};

@@ -1,7 +1,7 @@
 //! (N7) What stays of a container that agents sealed although nothing of it is live: another copy is, and no one here can
 //! see which of the two is what its name says. Only a region of the very same bytes stands for another.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use holdfast_types::ids::NamespaceId;
@@ -90,20 +90,16 @@ fn is_needed(map: &LiveMap, copy: &Found) -> bool {
     number.is_some_and(|number| live.contains(number))
 }
 
-/// Whose agents seal what they send, of the namespaces that roots need something of.
+/// The namespaces that roots need something of whose agents seal what they send.
 ///
 /// # Errors
 /// The catalog's.
-pub(super) fn sealed_namespaces(
-    core: &Core,
-    roots: &Roots,
-) -> Result<BTreeMap<NamespaceId, bool>, EngineError> {
-    let mut sealed = BTreeMap::new();
-    for root in roots.iter() {
-        if !sealed.contains_key(&root.namespace) {
-            let record = core.catalog.namespace(root.namespace)?;
-            sealed.insert(root.namespace, record.is_some_and(|record| record.key_id.is_some()));
-        }
+pub(super) fn sealed_namespaces(core: &Core, roots: &Roots) -> Result<BTreeSet<NamespaceId>, EngineError> {
+    let all: BTreeSet<NamespaceId> = roots.iter().map(|root| root.namespace).collect();
+    let mut sealed = BTreeSet::new();
+    for id in all {
+        let record = core.catalog.namespace(id)?;
+        sealed.extend(record.filter(|record| record.key_id.is_some()).map(|record| record.id));
     }
     Ok(sealed)
 }

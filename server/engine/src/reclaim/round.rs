@@ -196,7 +196,7 @@ impl<'a> Round<'a> {
             let generation = generations.get(&candidate.namespace).copied().unwrap_or(0);
             let namespace = &candidate.namespace;
             // (N7) Of what agents sealed no copy makes up for what was damaged.
-            let is_sealed = candidate.class == ContainerClass::Data && sealed.get(namespace) == Some(&true);
+            let is_sealed = candidate.class == ContainerClass::Data && sealed.contains(namespace);
             let lacks = is_sealed || lost.contains_key(namespace) || salvaged.contains(namespace);
             sweep.judge(candidate, &live, generation, lacks)?;
         }

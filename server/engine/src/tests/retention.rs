@@ -545,7 +545,7 @@ fn rules_do_not_follow_a_clock_that_jumps() {
 fn copied(engine: &Engine, folder: &tempfile::TempDir) -> std::path::PathBuf {
     let copy = folder.path().join("older.db");
     let mut bytes = Vec::new();
-    engine.catalog().snapshot().unwrap().read_to_end(&mut bytes).unwrap();
+    engine.catalog().snapshot(&Arc::default()).unwrap().read_to_end(&mut bytes).unwrap();
     std::fs::write(&copy, bytes).unwrap();
     copy
 }
@@ -602,7 +602,7 @@ fn names_are_taken_over_from_points_all_at_once() {
     of_b.push(made(&engine, "c", 6));
     let older = SqliteCatalog::open(&copy, Arc::<ManualClock>::clone(&bench.clock)).unwrap();
     let found = enter_points(&volume, &older, &NoProgress).unwrap();
-    assert_eq!((found.entered_count, found.problem_count, found.resting_policies), (2, 0, 1));
+    assert_eq!((found.entered_count, found.problem_count(), found.resting_policies), (2, 0, 1));
     let vms = |ids: &[BackupId]| -> Vec<String> {
         ids.iter().map(|id| older.backup(*id).unwrap().unwrap().vm).collect()
     };

@@ -176,7 +176,7 @@ async fn an_agent_may_wait_for_headers_before_it_says_anything() {
     let (messages, line) = mpsc::channel(4);
     let call = async { admin.backup().ingest(admin.request(ReceiverStream::new(line))).await };
     // The limit only keeps a broken server from hanging the test.
-    let answers = tokio::time::timeout(Duration::from_secs(60), call).await.unwrap().unwrap();
+    let answers = tokio::time::timeout(Duration::from_secs(600), call).await.unwrap().unwrap();
     let mut answers = answers.into_inner();
     messages.send(ingest::open(&session, 0)).await.unwrap();
     let first = answers.message().await.unwrap().unwrap().kind.unwrap();

@@ -278,7 +278,7 @@ fn a_pause_ends_a_look_that_others_wait_for() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             // Should it wait for that within the look, it ends all the same.
-            let in_time = is_ended.recv_timeout(Duration::from_secs(20));
+            let in_time = is_ended.recv_timeout(Duration::from_secs(600));
             control.pause(false);
             assert!(in_time.is_ok(), "the pause was waited for within the look");
         });

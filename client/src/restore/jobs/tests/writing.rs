@@ -112,7 +112,7 @@ async fn follow_on(jobs: &Arc<Jobs>, messages: Vec<Kind>, size: usize) -> Result
             Kind::Window(window) => jobs.begin_window(assembler.window(&window)?).await?,
             Kind::Regions(batch) => {
                 for region in assembler.regions(batch)? {
-                    jobs.submit(region).await?;
+                    jobs.submit(region, &Arc::default()).await?;
                 }
             }
             Kind::Damaged(damaged) => jobs.give_up_all(assembler.damaged(&damaged)?).await?,

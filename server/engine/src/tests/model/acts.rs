@@ -2,22 +2,16 @@
 
 use std::sync::Arc;
 
-use holdfast_types::ids::{BackupId, ContainerId};
-use holdfast_volume::Volume as _;
-use holdfast_volume::testing::{Damage, Fault, ManualTimer, OpKind};
+use holdfast_types::ids::BackupId;
+use holdfast_volume::testing::{Fault, ManualTimer, OpKind};
 use parking_lot::Mutex;
 
 use super::agent::{Agent, vm_name};
-use super::truth::Hurt;
 use super::world::{EXTENTS, Restart, World};
-use crate::container::{ContainerName, OpenContainer, list_containers};
 use crate::error::EngineError;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
 use crate::progress::NoProgress;
 use crate::reclaim::{Control, ReclaimOptions, RoundStep, Squeeze, check_ready, run_watched};
-
-/// Containers that are spoilt at the same time at most: of more the engine believes that they are absent, not lost.
-const HURT_MAX: usize = 5;
 
 /// What room there is left while it is short: less than a session needs at once, or little more.
 const TIGHT_BYTES: [u64; 3] = [0, 30_000, 400_000];
@@ -41,7 +35,8 @@ impl World {
             88..90 => self.run_short(),
             90..92 => self.look_after_damage(),
             92..95 => self.restart_somehow(),
-            95..98 if self.hazards.damage => self.spoil(),
+            95..97 if self.hazards.damage => self.spoil(),
+            97 if self.hazards.damage => self.spoil_what_healed(),
             98 if self.hazards.damage => self.bring_back(),
             99 if self.hazards.damage && !self.random.one_in(3) => self.spoil_parity(),
             _ => self.verify(),
@@ -70,6 +65,7 @@ impl World {
                 6 => self.scrub(),
                 7 => self.rename_job(),
                 8 => self.set_clock(),
+                9 if self.hazards.damage => self.spoil_what_healed(),
                 _ => self.some_agent(),
             }
             if self.has_crashed() {
@@ -167,7 +163,9 @@ impl World {
                 let disk = self.agents[vm].take().expect("just seen").disk;
                 let id: BackupId = done.backup_id.parse().unwrap();
                 self.told(format!("{}: committed {id}", vm_name(vm)));
+                let known = self.known_damage();
                 self.committed(vm, disk, id);
+                self.counts_on_nothing_lost(&known);
             }
             Err(error) => {
                 self.told(format!("{}: failed: {error}", vm_name(vm)));
@@ -487,76 +485,9 @@ impl World {
             }
         }
     }
-
-    /// A container rots somewhere, or gets lost.
-    fn spoil(&mut self) {
-        let files = list_containers(&self.memory).unwrap().containers;
-        let hurt = &self.census.hurt;
-        let sound: Vec<_> = files.iter().filter(|(name, _)| !hurt.contains_key(&name.id)).collect();
-        if sound.is_empty() || hurt.len() >= HURT_MAX {
-            return;
-        }
-        let (name, len) = **self.random.pick(&sound);
-        let (id, blob) = (name.id, name.blob());
-        let bytes = self.memory.get(&blob).expect("listed");
-        let Ok(open) = OpenContainer::open(&self.memory, self.repository, id, name.class) else { return };
-        self.census.learn(&open);
-        let region = u16::try_from(self.random.below(open.directory().region_count())).unwrap();
-        let record = *open.directory().region(region).expect("in range");
-        let (mut spoilt, mut hurt) =
-            (bytes.to_vec(), Hurt { class: name.class, bytes, regions: None, dropped: false });
-        let bit = 1 << self.random.below(8);
-        match self.random.below(4) {
-            0 => hurt.dropped = true,
-            1 => spoilt[self.random.below(usize::try_from(len).unwrap())] ^= bit,
-            _ => {
-                // Within the payload, so that every other region is sound.
-                let end = record.offset as usize + region_header_bytes() + record.stored_bytes as usize;
-                let at = end - 1 - self.random.below(record.stored_bytes as usize);
-                spoilt[at] ^= bit;
-                hurt.regions = Some([region].into());
-            }
-        }
-        self.told(format!("{blob} rots: regions {:?}, dropped {}", hurt.regions, hurt.dropped));
-        if hurt.dropped {
-            self.memory.remove(&blob).unwrap();
-        } else {
-            self.memory.replace(&blob, spoilt.clone());
-            // What is open shows it, too.
-            let _ = self.volume.damage(&blob, &Damage::Replace { bytes: spoilt });
-        }
-        self.census.hurt.insert(id, hurt);
-        self.sound = self.census.sound(&self.memory, self.repository).unwrap();
-        self.census.excuse();
-    }
-
-    /// What was spoilt is as it was.
-    fn bring_back(&mut self) {
-        let ids: Vec<ContainerId> = self.census.hurt.keys().copied().collect();
-        if ids.is_empty() {
-            return;
-        }
-        let id = *self.random.pick(&ids);
-        let known = self.engine().catalog().container(id).unwrap();
-        let is_known = known.is_some_and(|row| row.state != holdfast_catalog::ContainerState::Condemned);
-        let hurt = self.census.hurt.remove(&id).expect("just seen");
-        if !is_known {
-            // Deleted: nothing needs it.
-            return;
-        }
-        let blob = ContainerName { id, class: hurt.class }.blob();
-        self.told(format!("{blob} is as it was"));
-        self.memory.replace(&blob, hurt.bytes.clone());
-        let _ = self.volume.damage(&blob, &Damage::Replace { bytes: hurt.bytes.to_vec() });
-    }
 }
 
 /// As after a day.
 fn core_doubts(engine: &crate::engine::Engine) {
     engine.parts().0.doubt_catalog();
-}
-
-/// What is before a region's payload.
-const fn region_header_bytes() -> usize {
-    crate::format::container::REGION_HEADER_BYTES
 }

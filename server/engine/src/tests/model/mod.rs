@@ -20,10 +20,12 @@
 //! | `hidden` | what cannot be read for a while, across restarts |
 //! | `acts` | what happens in a step |
 //! | `groups` | what happens to groups of parity |
+//! | `damage` | what disks do to what is stored |
 //! | `verify` | restoring everything, and the end |
 
 mod acts;
 mod agent;
+mod damage;
 mod disks;
 mod groups;
 mod hidden;

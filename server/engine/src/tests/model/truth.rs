@@ -128,6 +128,44 @@ impl Census {
         self.contents.insert(open.id(), names.collect());
     }
 
+    /// What was spoilt of a container, where that is known by region.
+    pub(super) fn spoilt_in(&self, id: ContainerId) -> BTreeSet<Name> {
+        let is_known = self.hurt.get(&id).is_some_and(|hurt| hurt.regions.is_some());
+        if is_known { self.spoilt(|other| other == id) } else { BTreeSet::new() }
+    }
+
+    /// Regions of containers that were not spoilt in which one of these lies.
+    pub(super) fn sound_places(&self, names: &[Name]) -> Vec<(ContainerId, ContainerClass, u16)> {
+        let sound = self.contents.iter().filter(|(id, _)| !self.hurt.contains_key(id));
+        let mut places: Vec<_> = sound
+            .flat_map(|(id, contents)| {
+                let of = contents.iter().filter(|(_, name)| names.contains(name));
+                of.map(|(region, (class, _))| (*id, *class, *region))
+            })
+            .collect();
+        places.sort_unstable_by_key(|(id, _, region)| (*id, *region));
+        places.dedup();
+        places
+    }
+
+    /// Whether every place in which something lies is spoilt, and `is_known` to be: a region, or (`None`) all of a container.
+    /// Where it is not certain what is spoilt it is not said.
+    pub(super) fn is_known_lost(
+        &self,
+        name: &Name,
+        is_known: impl Fn(ContainerId, Option<u16>) -> bool,
+    ) -> bool {
+        let mut places = self.hurt.iter().flat_map(|(id, hurt)| {
+            let contents = self.contents.get(id).into_iter().flatten();
+            contents.filter(|(_, other)| other == name).map(|(region, _)| match &hurt.regions {
+                None if hurt.dropped => is_known(*id, None),
+                None => false,
+                Some(regions) => regions.contains(region) && is_known(*id, Some(*region)),
+            })
+        });
+        places.next().is_some_and(|known| known && places.all(|known| known))
+    }
+
     /// What the test spoilt, for who has to find out why something failed.
     pub(super) fn tell_hurt(&self) -> String {
         let hurt = self.hurt.iter().map(|(id, hurt)| {

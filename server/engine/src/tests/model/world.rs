@@ -8,7 +8,7 @@ use std::sync::Arc;
 use holdfast_catalog::{Access as _, CatalogWalk as _, RetentionPolicy, SqliteCatalog, Upkeep as _};
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::clock::{Clock as _, ManualClock};
-use holdfast_types::ids::{BackupId, ContainerClass, PolicyId, RepositoryId};
+use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, PolicyId, RepositoryId};
 use holdfast_volume::testing::{CrashPoint, Fault, FaultyVolume, InFlight};
 use holdfast_volume::{BlobName, MemoryVolume};
 use ulid::Ulid;
@@ -262,6 +262,27 @@ impl World {
         });
     }
 
+    /// Regions, or containers as a whole, that the engine knows to be damaged.
+    pub(super) fn known_damage(&self) -> BTreeSet<(ContainerId, Option<u16>)> {
+        let engine = self.engine();
+        let store = &engine.parts().0.store;
+        let known = |id| store.known_damage(id).into_iter().map(move |(region, _)| (id, region));
+        store.damaged_containers().into_iter().flat_map(known).collect()
+    }
+
+    /// (R5, R7) What the engine knew to be lost is not in the restore point that it has just made.
+    pub(super) fn counts_on_nothing_lost(&mut self, known: &BTreeSet<(ContainerId, Option<u16>)>) {
+        let sound =
+            self.census.sound(&self.memory, self.repository).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let is_known =
+            |container, region| known.contains(&(container, None)) || known.contains(&(container, region));
+        let Some(point) = self.points.last() else { return };
+        for name in point.needs.iter().flatten().filter(|name| !sound.contains(*name)) {
+            let is_lost = self.census.is_known_lost(name, is_known);
+            assert!(!is_lost, "{} was committed and counts on {name:?}, which is known to be lost", point.id);
+        }
+    }
+
     /// What it takes to restore a disk; `None`: damage is in the way.
     fn needs(&self, disk: &Disk, root: Fingerprint) -> Option<BTreeSet<Name>> {
         let engine = self.engine();
@@ -380,7 +401,7 @@ impl World {
     /// Keeps a copy of the catalog as it is.
     pub(super) fn keep_catalog(&mut self) {
         let mut copy = Vec::new();
-        self.engine().catalog().snapshot().unwrap().read_to_end(&mut copy).unwrap();
+        self.engine().catalog().snapshot(&Arc::default()).unwrap().read_to_end(&mut copy).unwrap();
         self.told("a copy of the catalog is kept");
         self.copy = Some(copy);
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::activity::watch::WATCHERS_PER_TOKEN_MAX;
 
 /// Far longer than any of it takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 struct Events {
     body: Incoming,
