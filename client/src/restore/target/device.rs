@@ -3,45 +3,76 @@
 //! It is written in place: what is on it is lost with the first write, and an interrupted restore leaves it
 //! partly written.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
 
+use super::lock::lock;
 use super::write_behind::WriteBehind;
-use super::{Target, assert_within, failed};
+use super::{FileOptions, Target, assert_within, close, failed};
 use crate::error::ClientError;
 use crate::slices::part;
 
 /// Zeros written at a time where the kernel cannot make them.
 const ZEROS_BYTES: usize = 1 << 20;
 
-/// A block device, written in place.
+/// A block device, or a file that exists, written in place.
 #[derive(Debug)]
 pub struct DeviceTarget {
     file: File,
     behind: WriteBehind,
     path: PathBuf,
     size_bytes: u64,
+    /// Set for a regular file, whose length and mode are made those of the disk.
+    finish_as: Option<FileOptions>,
 }
 
 impl DeviceTarget {
-    /// Opens a device of at least `size_bytes`.
+    /// Opens a device of at least `size_bytes`, for this process alone.
     ///
     /// # Errors
-    /// [`ClientError::File`].
+    /// [`ClientError::File`]: it is too small, or mounted or otherwise in use.
     pub fn open(path: &Path, size_bytes: u64) -> Result<Self, ClientError> {
         let wrong = failed("opening", path);
-        let file = OpenOptions::new().write(true).open(path).map_err(&wrong)?;
+        // Refused by the kernel when it is mounted, swapped to, or part of LVM or RAID: these would write over it.
+        let exclusive = OFlags::EXCL.bits().cast_signed();
+        let file = match OpenOptions::new().write(true).custom_flags(exclusive).open(path) {
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                let message = "it is mounted, or in use by LVM, RAID, swap, a virtual machine or another restore; \
+                               end that first";
+                return Err(wrong(io::Error::new(error.kind(), message)));
+            }
+            opened => opened.map_err(&wrong)?,
+        };
+        if !file.metadata().map_err(&wrong)?.file_type().is_block_device() {
+            return Err(wrong(io::Error::other("it is no longer a block device")));
+        }
         let room = seek(&file, SeekFrom::End(0)).map_err(|error| wrong(error.into()))?;
         if room < size_bytes {
             let message =
                 format!("it has {room} bytes, and the disk has {size_bytes}; choose a larger device");
             return Err(wrong(io::Error::other(message)));
         }
-        Ok(Self { file, behind: WriteBehind::default(), path: path.to_owned(), size_bytes })
+        Ok(Self::new(file, path, size_bytes, None))
+    }
+
+    /// Opens a regular file of which what is not written stays; its length becomes `size_bytes`.
+    ///
+    /// # Errors
+    /// [`ClientError::File`]; also when another restore is writing it.
+    pub fn open_file(path: &Path, size_bytes: u64, options: FileOptions) -> Result<Self, ClientError> {
+        let file = OpenOptions::new().write(true).open(path).map_err(failed("opening", path))?;
+        lock(&file, path)?;
+        file.set_len(size_bytes).map_err(failed("setting the length of", path))?;
+        Ok(Self::new(file, path, size_bytes, Some(options)))
+    }
+
+    fn new(file: File, path: &Path, size_bytes: u64, finish_as: Option<FileOptions>) -> Self {
+        Self { file, behind: WriteBehind::default(), path: path.to_owned(), size_bytes, finish_as }
     }
 }
 
@@ -73,35 +104,82 @@ impl Target for DeviceTarget {
         self.behind.reached(&self.file, offset);
     }
 
+    fn left_unfinished(&self) -> Option<String> {
+        Some(format!("{} is partly written", self.path.display()))
+    }
+
     fn finish(&self) -> Result<(), ClientError> {
+        if let Some(options) = self.finish_as {
+            let permissions = Permissions::from_mode(options.mode);
+            self.file.set_permissions(permissions).map_err(failed("setting the mode of", &self.path))?;
+            if !options.sync {
+                return close(&self.file).map_err(failed("closing", &self.path));
+            }
+        }
         self.file.sync_all().map_err(failed("flushing", &self.path))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MODE_DEFAULT, open};
     use super::*;
+
+    const IN_PLACE: FileOptions = FileOptions { force: true, sync: true, mode: MODE_DEFAULT, in_place: true };
+
+    fn in_place(path: &Path, size_bytes: u64) -> DeviceTarget {
+        DeviceTarget::open_file(path, size_bytes, IN_PLACE).unwrap()
+    }
 
     #[test]
     fn written_in_place_zeros_are_explicit() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), vec![0xAA; 3 << 20]).unwrap();
-        let target = DeviceTarget::open(file.path(), 3 << 20).unwrap();
+        let target = in_place(file.path(), 3 << 20);
         target.zero(100, (2 << 20) + 7).unwrap();
         target.write_at(0, b"x").unwrap();
         target.finish().unwrap();
         let bytes = std::fs::read(file.path()).unwrap();
         assert_eq!((bytes[0], bytes[99], bytes[100], bytes[(2 << 20) + 106]), (b'x', 0xAA, 0, 0));
         assert!(bytes[(2 << 20) + 107..].iter().all(|&byte| byte == 0xAA));
-        let error = DeviceTarget::open(file.path(), 4 << 20).unwrap_err().to_string();
-        assert!(error.contains("larger device"), "{error}");
+    }
+
+    #[test]
+    fn a_file_written_in_place_gets_the_length_and_mode_of_the_disk() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (before, sync) in [(100, true), (3, false)] {
+            std::fs::write(file.path(), vec![0xAA; before]).unwrap();
+            let options = FileOptions { mode: 0o640, sync, ..IN_PLACE };
+            let target = open(file.path(), 10, options).unwrap();
+            target.write_at(0, b"x").unwrap();
+            target.finish().unwrap();
+            let found = std::fs::metadata(file.path()).unwrap();
+            // What a longer disk had at its end, such as a second partition table, is no part of this one.
+            assert_eq!((found.len(), found.permissions().mode() & 0o7777), (10, 0o640));
+        }
+    }
+
+    #[test]
+    fn one_restore_at_a_time_writes_in_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let first = in_place(file.path(), 10);
+        let refused = DeviceTarget::open_file(file.path(), 20, IN_PLACE).unwrap_err().to_string();
+        assert!(refused.contains("another restore is writing it"), "{refused}");
+        assert_eq!(std::fs::metadata(file.path()).unwrap().len(), 10, "nothing was changed");
+        drop(first);
+        in_place(file.path(), 20);
+    }
+
+    #[test]
+    fn what_is_no_block_device_is_not_taken_for_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(DeviceTarget::open(file.path(), 0).unwrap_err().to_string().contains("block device"));
     }
 
     #[test]
     #[should_panic(expected = "a write of 2 bytes at 9 of a disk of 10")]
     fn a_write_past_the_end_is_a_defect() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(4096).unwrap();
-        drop(DeviceTarget::open(file.path(), 10).unwrap().write_at(9, b"xx"));
+        drop(in_place(file.path(), 10).write_at(9, b"xx"));
     }
 }

@@ -3,6 +3,9 @@
 //! It is written as `PATH.holdfast-partial` and renamed when it is complete and on disk: a restore that
 //! fails or is killed never looks complete. What a killed one leaves behind is removed by the next attempt.
 //!
+//! While it is written it is locked (`flock`), so that a second restore to the same path is refused. It is renamed or
+//! removed only while its name still leads to it.
+//!
 //! Until it is complete only its owner may read it; then it gets the mode that was asked for.
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -11,11 +14,12 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use super::lock::{in_use, leads_to, lock};
 use super::write_behind::WriteBehind;
-use super::{FileOptions, MODE_DEFAULT, Target, assert_within, failed};
+use super::{FileOptions, MODE_DEFAULT, Target, assert_within, close, failed};
 use crate::error::ClientError;
 
 /// Suffix of files that are not complete.
@@ -42,17 +46,8 @@ impl FileTarget {
         let mut name = path.as_os_str().to_owned();
         name.push(PARTIAL_SUFFIX);
         let partial = PathBuf::from(name);
-        let file = (|| {
-            match std::fs::remove_file(&partial) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            // A new file, never one that another user has put there: it would be theirs to read, or a link.
-            let file = OpenOptions::new().write(true).create_new(true).mode(MODE_DEFAULT).open(&partial)?;
-            file.set_len(size_bytes)?;
-            Ok(file)
-        })()
-        .map_err(failed("creating", &partial))?;
+        let file = create_partial(&partial)?;
+        file.set_len(size_bytes).map_err(failed("creating", &partial))?;
         let behind = WriteBehind::default();
         Ok(Self { file, behind, path: path.to_owned(), partial, size_bytes, options, done: false.into() })
     }
@@ -60,6 +55,10 @@ impl FileTarget {
     /// Renames; without `force` never over something that exists.
     fn rename(&self) -> Result<(), ClientError> {
         let wrong = failed("renaming into", &self.path);
+        if !leads_to(&self.partial, &self.file).map_err(&wrong)? {
+            let message = format!("another process replaced {}; restore again", self.partial.display());
+            return Err(wrong(io::Error::other(message)));
+        }
         if !self.options.force {
             match renameat_with(CWD, &self.partial, CWD, &self.path, RenameFlags::NOREPLACE) {
                 Ok(()) => return Ok(()),
@@ -70,6 +69,46 @@ impl FileTarget {
             }
         }
         std::fs::rename(&self.partial, &self.path).map_err(wrong)
+    }
+}
+
+/// Attempts to make a new file while others remove it: each of these is a restore that began or ended meanwhile.
+const ATTEMPTS: u32 = 16;
+
+/// Makes a new, empty and locked file of this name, after what a killed restore left there is removed.
+fn create_partial(partial: &Path) -> Result<File, ClientError> {
+    let wrong = failed("creating", partial);
+    for _ in 0..ATTEMPTS {
+        remove_leftover(partial)?;
+        // A new file, never one that another user has put there: it would be theirs to read, or a link.
+        let file = match OpenOptions::new().write(true).create_new(true).mode(MODE_DEFAULT).open(partial) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            created => created.map_err(&wrong)?,
+        };
+        lock(&file, partial)?;
+        // Another restore may have taken it for a leftover before it was locked.
+        if leads_to(partial, &file).map_err(&wrong)? {
+            return Ok(file);
+        }
+    }
+    Err(in_use(partial))
+}
+
+/// Removes what a killed restore left, or another user put there; refuses when a restore is writing it.
+fn remove_leftover(partial: &Path) -> Result<(), ClientError> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::WRONLY;
+    let open = rustix::fs::open(partial, flags, Mode::empty()).map(File::from);
+    if let Ok(file) = &open {
+        lock(file, partial)?;
+    }
+    // Only while locked: between two restores one of which is about to lock it, the name may have changed hands.
+    let gone = match &open {
+        Ok(file) if !leads_to(partial, file).map_err(failed("examining", partial))? => return Ok(()),
+        _ => std::fs::remove_file(partial),
+    };
+    match gone {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", partial)(error)),
+        _ => Ok(()),
     }
 }
 
@@ -91,11 +130,17 @@ impl Target for FileTarget {
         }
     }
 
+    fn left_unfinished(&self) -> Option<String> {
+        Some("nothing of it was kept".to_owned())
+    }
+
     fn finish(&self) -> Result<(), ClientError> {
         let permissions = Permissions::from_mode(self.options.mode);
         self.file.set_permissions(permissions).map_err(failed("setting the mode of", &self.partial))?;
         if self.options.sync {
             self.file.sync_all().map_err(failed("flushing", &self.partial))?;
+        } else {
+            close(&self.file).map_err(failed("closing", &self.partial))?;
         }
         self.rename()?;
         self.done.store(true, Ordering::Relaxed);
@@ -110,7 +155,7 @@ impl Target for FileTarget {
 
 impl Drop for FileTarget {
     fn drop(&mut self) {
-        if !self.done.load(Ordering::Relaxed) {
+        if !self.done.load(Ordering::Relaxed) && leads_to(&self.partial, &self.file).unwrap_or(false) {
             // The failure itself is reported elsewhere; a left-over file is removed by the next attempt.
             drop(std::fs::remove_file(&self.partial));
         }
@@ -179,6 +224,67 @@ mod tests {
         target.write_at(0, b"half").unwrap();
         drop(target);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_second_restore_to_the_same_path_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.raw");
+        let first = open(&path, 10, HASTY).unwrap();
+        first.write_at(0, b"first").unwrap();
+        let refused = open(&path, 20, HASTY).err().unwrap().to_string();
+        assert!(refused.contains("another restore is writing it"), "{refused}");
+        first.write_at(5, b"still").unwrap();
+        first.finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"firststill");
+        // The lock is the file's, and ends with the process.
+        open(&path, 10, FORCED).unwrap().finish().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_took_the_name_is_neither_renamed_nor_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.raw");
+        let partial = folder.path().join("disk.raw.holdfast-partial");
+        for finished in [true, false] {
+            let target = open(&path, 10, HASTY).unwrap();
+            std::fs::remove_file(&partial).unwrap();
+            std::fs::write(&partial, "another's").unwrap();
+            if finished {
+                let error = target.finish().unwrap_err().to_string();
+                assert!(error.contains("another process replaced"), "{error}");
+            }
+            drop(target);
+            assert_eq!(std::fs::read(&partial).unwrap(), b"another's");
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn restores_that_race_for_a_path_leave_one_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.raw");
+        let done = std::thread::scope(|scope| {
+            let restore = |byte: u8| {
+                let path = &path;
+                move || {
+                    let bytes = [byte; 64];
+                    (0..50).filter(|_| {
+                        let Ok(target) = open(path, 64, FORCED) else { return false };
+                        target.write_at(0, &bytes[..32]).and_then(|()| target.write_at(32, &bytes[32..])).is_ok()
+                            && target.finish().is_ok()
+                            // Whatever was renamed last is whole.
+                            && std::fs::read(path).is_ok_and(|read| read.len() == 64 && read.iter().all(|b| *b == read[0]))
+                    })
+                    .count()
+                }
+            };
+            let restores = [1, 2, 3].map(|byte| scope.spawn(restore(byte)));
+            restores.map(|restore| restore.join().unwrap())
+        });
+        assert!(done.iter().sum::<usize>() > 0, "{done:?}");
+        let read = std::fs::read(&path).unwrap();
+        assert!(read.len() == 64 && read.iter().all(|byte| *byte == read[0]), "{read:?}");
     }
 
     #[test]

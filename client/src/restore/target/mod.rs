@@ -6,13 +6,16 @@
 
 mod device;
 mod file;
+mod lock;
 mod null;
 mod open;
 mod options;
 mod pipe;
 mod write_behind;
 
+use std::fs::File;
 use std::io;
+use std::os::fd::IntoRawFd as _;
 use std::path::Path;
 
 use crate::error::ClientError;
@@ -59,6 +62,11 @@ pub trait Target: Send + Sync {
         let _ = offset;
     }
 
+    /// Says what a restore that fails leaves behind; `None` when that goes without saying.
+    fn left_unfinished(&self) -> Option<String> {
+        None
+    }
+
     /// The disk is complete: makes it durable, and visible under its name.
     ///
     /// # Errors
@@ -68,6 +76,14 @@ pub trait Target: Send + Sync {
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> ClientError {
     move |source| ClientError::File { what, path: path.to_owned(), source }
+}
+
+/// Tells what closing a file would: some file systems say only then that what was written has no room.
+fn close(file: &File) -> io::Result<()> {
+    // Each closing tells it, also that of a second descriptor.
+    let copy = file.try_clone()?.into_raw_fd();
+    // SAFETY: the descriptor is owned by no one else, and not used afterwards.
+    if unsafe { libc::close(copy) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// # Panics

@@ -19,12 +19,7 @@ pub fn open(path: &Path, size_bytes: u64, options: FileOptions) -> Result<Box<dy
             Ok(Box::new(DeviceTarget::open(path, size_bytes)?))
         }
         Ok(metadata) if metadata.is_file() && options.in_place => {
-            if metadata.len() < size_bytes {
-                let file =
-                    std::fs::OpenOptions::new().write(true).open(path).map_err(failed("opening", path))?;
-                file.set_len(size_bytes).map_err(failed("lengthening", path))?;
-            }
-            Ok(Box::new(DeviceTarget::open(path, size_bytes)?))
+            Ok(Box::new(DeviceTarget::open_file(path, size_bytes, options)?))
         }
         Ok(metadata) if !metadata.is_file() => {
             Err(failed("writing", path)(io::Error::other("it is neither a regular file nor a block device")))
