@@ -24,6 +24,13 @@ enum Verdict {
     Failed(ClientError),
 }
 
+/// A VM: its namespace and its name, which is unique only there.
+type Vm = (String, String);
+
+fn vm(backup: &BackupInfo) -> Vm {
+    (backup.namespace.clone(), backup.vm.clone())
+}
+
 #[derive(Default)]
 struct Totals {
     bytes: u64,
@@ -31,7 +38,7 @@ struct Totals {
     damaged: usize,
     failed: usize,
     /// VMs of other owners.
-    foreign: HashSet<String>,
+    foreign: HashSet<Vm>,
     last_error: Option<u8>,
     points: Vec<Value>,
 }
@@ -45,7 +52,7 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     let cipher = context.cipher()?;
     let mut totals = Totals::default();
     for backup in due {
-        if totals.foreign.contains(&backup.vm) {
+        if totals.foreign.contains(&vm(&backup)) {
             continue;
         }
         let read =
@@ -84,7 +91,7 @@ fn due(listed: Vec<BackupInfo>, verify: &Verify, now_ms: i64) -> (Vec<BackupInfo
         // A time in the future says nothing: clocks are set back.
         since_ms.is_some_and(|since_ms| at_ms >= since_ms && at_ms <= now_ms)
     };
-    let newest = listed.into_iter().filter(|backup| verify.every_point || met.insert(backup.vm.clone()));
+    let newest = listed.into_iter().filter(|backup| verify.every_point || met.insert(vm(backup)));
     let (fresh, due): (Vec<_>, Vec<_>) = newest.partition(is_fresh);
     (due, fresh.len())
 }
@@ -129,11 +136,12 @@ impl Totals {
                 (false, Some(what))
             }
             Verdict::Failed(ClientError::Refused { code: ErrorCode::Forbidden, .. }) => {
-                self.foreign.insert(backup.vm.clone());
+                self.foreign.insert(vm(backup));
                 return Ok(());
             }
             Verdict::Failed(error)
-                if matches!(error, ClientError::Interrupted | ClientError::Key(_))
+                if error.is_interrupted()
+                    || matches!(error, ClientError::Key(_))
                     || error.is_connection_loss() =>
             {
                 return Err(error);
@@ -147,7 +155,9 @@ impl Totals {
         if let Some(said) = &said {
             context.output.note(&format!("holdfast: {name}: {said}"));
         }
-        self.points.push(json!({ "backup": backup.id, "vm": backup.vm, "ok": ok, "error": said }));
+        let (namespace, vm) = vm(backup);
+        self.points
+            .push(json!({ "backup": backup.id, "namespace": namespace, "vm": vm, "ok": ok, "error": said }));
         Ok(())
     }
 
@@ -241,6 +251,17 @@ mod tests {
         assert_eq!(chosen("holdfast verify --all --not-verified-for 7d"), (ids(&["2", "1"]), 2));
         let every = chosen("holdfast verify --all --every-point --not-verified-for 7d");
         assert_eq!(every, (ids(&["5", "4", "2", "1"]), 1));
+    }
+
+    #[test]
+    fn vms_of_one_name_in_different_namespaces_are_different_vms() {
+        let of = |id: &str, namespace: &str| BackupInfo {
+            namespace: namespace.into(),
+            ..point(id, "web", (0, 0))
+        };
+        let listed = vec![of("4", "prod"), of("3", "test"), of("2", "prod"), of("1", "test")];
+        let (due, _) = due(listed, &asked("holdfast verify --all"), 1000 * HOUR_MS);
+        assert_eq!(due.into_iter().map(|backup| backup.id).collect::<Vec<_>>(), ["4", "3"]);
     }
 
     #[test]
