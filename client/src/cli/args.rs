@@ -10,6 +10,7 @@ use crate::connect::connections::Connections;
 use crate::connect::profile::Layer;
 use crate::end_to_end::Cipher;
 use crate::restore::ReadOptions;
+use crate::source;
 
 pub(super) use super::retention_args::{
     Delete, Forget, Hold, Lock, Policy, PolicyCommand, Reclaim, Scrub, SetPolicy, Steering,
@@ -192,6 +193,21 @@ pub(super) struct Backup {
     /// Join this run, so that reports show several VMs as one run
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     pub(super) run: String,
+    /// Back up the bytes as they are, though they begin like an image (qcow2, VMDK, VDI, VHD…)
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) format: Option<DiskFormat>,
+}
+
+/// A format of disks that is told, not guessed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum DiskFormat {
+    /// The bytes of the file or device are those of the disk
+    Raw,
+}
+
+/// How disks are opened.
+pub(super) fn format(told: Option<DiskFormat>) -> source::Format {
+    told.map_or(source::Format::Detect, |DiskFormat::Raw| source::Format::Raw)
 }
 
 /// Lists restore points, newest first, with their locks and, once counted, the bytes that only they take up.
@@ -506,6 +522,9 @@ pub(super) struct Estimate {
     /// Raw image files or block devices
     #[arg(required = true, value_name = "[NAME=]PATH")]
     pub(super) disks: Vec<OsString>,
+    /// Take the bytes as they are, though they begin like an image (qcow2, VMDK, VDI, VHD…)
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) format: Option<DiskFormat>,
     /// zstd levels to compare
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,9", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(super) levels: Vec<i32>,

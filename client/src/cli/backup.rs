@@ -6,7 +6,7 @@ use holdfast_proto::details::{self, Table, bytes};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::args::Backup;
+use super::args::{self, Backup};
 use super::display::Display;
 use super::output::{draw, seconds};
 use crate::backup::{BackupOptions, BackupSummary, run as back_up};
@@ -15,7 +15,7 @@ use crate::source::{DiskArgument, open_each};
 use crate::stages::peak_memory_bytes;
 
 pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, ClientError> {
-    let (disks, unopened) = open_each(&DiskArgument::parse_all(&backup.disks)?)?;
+    let (disks, unopened) = open_each(&DiskArgument::parse_all(&backup.disks)?, args::format(backup.format))?;
     for failed in &unopened {
         context
             .output

@@ -17,6 +17,11 @@ pub enum SourceError {
     Open { location: String, source: io::Error },
     #[error("{location} is {what}; give a raw image file or a block device")]
     NotADisk { location: String, what: &'static str },
+    #[error(
+        "{location} begins like a {format} image, whose bytes are not those of the disk in it; convert it with \
+         'qemu-img convert -O raw', or add --format raw if the disk itself begins so"
+    )]
+    Image { location: String, format: &'static str },
     #[error("{location} is {size_bytes} bytes long; the largest supported disk has {DISK_MAX_BYTES} bytes")]
     TooLarge { location: String, size_bytes: u64 },
     #[error("disk {disk}: cannot read {location} at offset {offset}: {source}")]
@@ -47,7 +52,11 @@ impl SourceError {
             | Self::Resized { disk, .. }
             | Self::Replaced { disk, .. }
             | Self::Written { disk, .. } => Some(disk),
-            Self::Argument(_) | Self::Open { .. } | Self::NotADisk { .. } | Self::TooLarge { .. } => None,
+            Self::Argument(_)
+            | Self::Open { .. }
+            | Self::NotADisk { .. }
+            | Self::Image { .. }
+            | Self::TooLarge { .. } => None,
         }
     }
 

@@ -10,6 +10,7 @@
 //! more what was overwritten.
 
 mod error;
+mod image_format;
 mod open;
 mod raw;
 mod read;
@@ -25,7 +26,7 @@ use std::ops::Range;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 
 pub use error::SourceError;
-pub use open::{FailedDisk, open, open_all, open_each};
+pub use open::{FailedDisk, Format, open, open_all, open_each};
 pub use raw::RawDisk;
 pub use read::read;
 pub use spec::DiskArgument;

@@ -4,25 +4,52 @@ use std::sync::Arc;
 
 use holdfast_proto::limits::DISK_MAX_BYTES;
 
+use super::image_format::{HEAD_BYTES, image_format};
 use super::{DiskArgument, RawDisk, Source, SourceError};
 
+/// How the bytes of a path are to be taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Format {
+    /// As those of the disk, unless they begin like an image of a disk.
+    #[default]
+    Detect,
+    /// As those of the disk, whatever they begin with.
+    Raw,
+}
+
 /// Opens what the command line names. Every path is read as a raw file or block device; another kind of
-/// source is another arm here, chosen by what the path begins with or by the file's first bytes.
+/// source is another arm here, chosen by what the path begins with.
 ///
 /// # Errors
-/// [`SourceError::Open`], [`SourceError::NotADisk`] or [`SourceError::TooLarge`].
-pub fn open(disk: &DiskArgument) -> Result<Arc<dyn Source>, SourceError> {
+/// [`SourceError::Open`], [`SourceError::NotADisk`], [`SourceError::Image`] or [`SourceError::TooLarge`].
+pub fn open(disk: &DiskArgument, format: Format) -> Result<Arc<dyn Source>, SourceError> {
     let source: Arc<dyn Source> = Arc::new(RawDisk::open(&disk.name, &disk.path)?);
     within_limits(&*source)?;
+    if format == Format::Detect {
+        refuse_image(&*source)?;
+    }
     Ok(source)
+}
+
+/// Refuses an image of a disk: backed up byte by byte, it would be restored as a disk that no machine boots from.
+/// Block devices are no exception: some hypervisors keep images on logical volumes.
+fn refuse_image(source: &dyn Source) -> Result<(), SourceError> {
+    let len = usize::try_from(source.size_bytes()).map_or(HEAD_BYTES, |size| size.min(HEAD_BYTES));
+    let mut head = [0; HEAD_BYTES];
+    let Some(head) = head.get_mut(..len) else { return Ok(()) };
+    source.read_at(0, head)?;
+    match image_format(head) {
+        Some(format) => Err(SourceError::Image { location: source.location().to_owned(), format }),
+        None => Ok(()),
+    }
 }
 
 /// Opens all of a VM's disks.
 ///
 /// # Errors
 /// That of the first disk which cannot be opened.
-pub fn open_all(disks: &[DiskArgument]) -> Result<Vec<Arc<dyn Source>>, SourceError> {
-    disks.iter().map(open).collect()
+pub fn open_all(disks: &[DiskArgument], format: Format) -> Result<Vec<Arc<dyn Source>>, SourceError> {
+    disks.iter().map(|disk| open(disk, format)).collect()
 }
 
 /// A disk that could not be backed up, and why.
@@ -40,12 +67,13 @@ type OpenedDisks = (Vec<Arc<dyn Source>>, Vec<FailedDisk>);
 /// Opens those of a VM's disks that can be opened; the others are returned beside them.
 ///
 /// # Errors
-/// That of the first disk, when none can be opened.
-pub fn open_each(disks: &[DiskArgument]) -> Result<OpenedDisks, SourceError> {
+/// That of the first disk, when none can be opened; that of an image, which is a mistake on the command line.
+pub fn open_each(disks: &[DiskArgument], format: Format) -> Result<OpenedDisks, SourceError> {
     let (mut opened, mut failed, mut first) = (Vec::new(), Vec::new(), None);
     for disk in disks {
-        match open(disk) {
+        match open(disk, format) {
             Ok(source) => opened.push(source),
+            Err(error @ SourceError::Image { .. }) => return Err(error),
             Err(error) => {
                 failed.push(FailedDisk { disk: disk.name.clone(), error: error.to_string() });
                 first.get_or_insert(error);
@@ -75,7 +103,29 @@ mod tests {
     use crate::source::testing::MemorySource;
 
     fn refusal(path: &Path) -> SourceError {
-        open(&DiskArgument { name: "d".into(), path: path.to_owned() }).unwrap_err()
+        open(&argument(path), Format::Detect).unwrap_err()
+    }
+
+    fn argument(path: &Path) -> DiskArgument {
+        DiskArgument { name: "d".into(), path: path.to_owned() }
+    }
+
+    #[test]
+    fn an_image_of_a_disk_is_not_taken_for_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let (image, good) = (folder.path().join("web.qcow2"), folder.path().join("good.raw"));
+        std::fs::write(&image, b"QFI\xfb\0\0\0\x03").unwrap();
+        std::fs::write(&good, b"").unwrap();
+        let refused = refusal(&image).to_string();
+        assert!(
+            refused.contains("begins like a qcow2 image") && refused.contains("--format raw"),
+            "{refused}"
+        );
+        assert_eq!(open(&argument(&image), Format::Raw).unwrap().size_bytes(), 8);
+        // Not left out, as one that cannot be read is.
+        let both = [argument(&good), argument(&image)];
+        assert!(matches!(open_each(&both, Format::Detect), Err(SourceError::Image { .. })));
+        assert_eq!(open_each(&both, Format::Raw).unwrap().0.len(), 2);
     }
 
     #[test]
@@ -108,11 +158,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let argument = |name: &str| DiskArgument { name: name.into(), path: folder.path().join(name) };
         std::fs::write(folder.path().join("good"), [7; 10]).unwrap();
-        let (opened, failed) = open_each(&[argument("bad"), argument("good")]).unwrap();
+        let (opened, failed) = open_each(&[argument("bad"), argument("good")], Format::Detect).unwrap();
         assert_eq!(opened.iter().map(|disk| disk.name()).collect::<Vec<_>>(), ["good"]);
         assert_eq!(failed.len(), 1);
         assert!(failed[0].disk == "bad" && failed[0].error.contains("cannot open"), "{failed:?}");
-        assert!(matches!(open_each(&[argument("bad")]), Err(SourceError::Open { .. })));
+        assert!(matches!(open_each(&[argument("bad")], Format::Detect), Err(SourceError::Open { .. })));
     }
 
     #[test]
