@@ -45,6 +45,12 @@ pub use self::options::{BackupOptions, DEFAULT_JOB, DEFAULT_RETRY_FOR};
 /// How long recording disks that could not be opened may hold up the end of a backup that is committed.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long an interrupted command waits for the answer of a commit under way. A second signal ends it at once.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Until the commit is under way, that is so whatever happens.
+const NOTHING_KEPT: &str = "nothing of this run was kept";
+
 /// A committed backup, and what it took.
 #[derive(Debug, Clone)]
 pub struct BackupSummary {
@@ -69,8 +75,8 @@ pub struct BackupSummary {
 /// unless it is the only one left. `unopened` are disks that could not be opened: they are named in the run's details.
 ///
 /// # Errors
-/// Any [`ClientError`]; the session is then aborted, and no restore point exists. [`ClientError::Interrupted`]
-/// when `cancel` ended it.
+/// Any [`ClientError`]. The session is then aborted, and no restore point exists; but for [`ClientError::Leaving`], when
+/// it is not known whether one does. Interrupted ([`ClientError::is_interrupted`]) when `cancel` ended it.
 pub async fn run(
     settings: &Settings,
     disks: &[Arc<dyn Source>],
@@ -88,17 +94,16 @@ pub async fn run(
     };
     let mut unreadable = Vec::new();
     let (run_id, commit) = loop {
-        let outcome = tokio::select! {
-            biased;
-            () = cancel.cancelled() => Err(ClientError::Interrupted),
-            outcome = agent.work() => outcome,
-        };
+        let outcome = work_until(&mut agent, &cancel).await;
         match outcome {
             Ok(committed) => break committed,
+            // Giving up what may exist already would say something that is not known.
+            Err(error) if agent.is_committing() => return Err(agent.unclear(error)),
             Err(error) => {
                 agent.give_up(&error).await;
                 match agent.leave_out(error) {
                     Ok(failed) => unreadable.push(failed),
+                    Err(error) if error.is_interrupted() => return Err(error.leaving(NOTHING_KEPT)),
                     Err(error) => return Err(agent.named(error)),
                 }
             }
@@ -116,6 +121,24 @@ pub async fn run(
         reread_extents: pipeline.reread_extents.load(Ordering::Relaxed),
         stages: pipeline.stages.totals(),
     })
+}
+
+/// Works until a backup is committed, or `cancel` ends that. A commit that is under way then is waited for.
+async fn work_until(
+    agent: &mut session::Agent<'_>,
+    cancel: &Cancel,
+) -> Result<(String, v1::CommitResponse), ClientError> {
+    let committing = agent.committing();
+    let mut work = std::pin::pin!(agent.work());
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => {}
+        outcome = &mut work => return outcome,
+    }
+    if !committing.load(Ordering::Relaxed) {
+        return Err(ClientError::Interrupted);
+    }
+    tokio::time::timeout(COMMIT_TIMEOUT, work).await.unwrap_or(Err(ClientError::Interrupted))
 }
 
 /// Names disks that could not be opened in the run's details, after the others are safe. Failing to do so

@@ -1,7 +1,7 @@
 //! A session from start to commit or abort, and what to do when the connection or the session is lost.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_proto::limits::REASON_MAX_BYTES;
@@ -44,6 +44,8 @@ pub(super) struct Agent<'a> {
     session: Option<v1::StartResponse>,
     /// The run this backup belongs to, once known.
     run_id: String,
+    /// Set from the first request to commit on, until the server has refused it: meanwhile the restore point may exist.
+    committing: Arc<AtomicBool>,
     backoff: Backoff,
     epoch: Instant,
 }
@@ -70,6 +72,7 @@ impl<'a> Agent<'a> {
             connection,
             session: None,
             run_id: options.run_id.clone(),
+            committing: Arc::default(),
             backoff,
             epoch: Instant::now(),
         })
@@ -142,12 +145,31 @@ impl<'a> Agent<'a> {
         std::mem::take(&mut self.written)
     }
 
+    /// Set while it is not known whether the restore point exists.
+    pub(super) fn committing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.committing)
+    }
+
+    /// Whether the restore point may exist although its commit was not answered.
+    pub(super) fn is_committing(&self) -> bool {
+        self.committing.load(Ordering::Relaxed)
+    }
+
+    /// What ended a commit that was not answered.
+    pub(super) fn unclear(&self, error: ClientError) -> ClientError {
+        let backup = self.session.as_ref().map(|session| session.backup_id.as_str()).unwrap_or_default();
+        let left = format!(
+            "the server was asked to commit restore point {backup} and has not answered: \
+             'holdfast list --vm {}' shows whether it exists",
+            self.options.vm
+        );
+        self.named(error).leaving(left)
+    }
+
     /// Adds the session it happened in to an error, so that it can be found in the server's log.
     pub(super) fn named(&self, error: ClientError) -> ClientError {
         match &self.session {
-            Some(session) if !matches!(error, ClientError::Interrupted) => {
-                error.of_session(session.session_id.as_str())
-            }
+            Some(session) if !error.is_interrupted() => error.of_session(session.session_id.as_str()),
             _ => error,
         }
     }
@@ -254,11 +276,19 @@ impl<'a> Agent<'a> {
             let request = v1::CommitRequest { session_id: session.session_id.clone() };
             let mut client = self.connection.backup();
             let commit = async { Ok(client.commit(request).await?.into_inner()) };
+            self.committing.store(true, Ordering::Relaxed);
             match with_lease(&self.connection, session, commit).await {
                 Err(error) if error.is_connection_loss() => self.reconnect(error).await?,
-                Err(error) if error.is_limit() => self.wait_for_limit(error).await?,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // Also of a request before this one: the server answers the same to each.
+                    self.committing.store(false, Ordering::Relaxed);
+                    if !error.is_limit() {
+                        return Err(error);
+                    }
+                    self.wait_for_limit(error).await?;
+                }
                 Ok(commit) => {
+                    self.committing.store(false, Ordering::Relaxed);
                     tracing::info!(backup = commit.backup_id, "backup committed");
                     return Ok(commit);
                 }

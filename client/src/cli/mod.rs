@@ -181,18 +181,30 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
     }
 }
 
-/// The first Ctrl-C or SIGTERM ends work in an orderly way, the second one at once.
+/// Whether this process was started with SIGHUP ignored, as `nohup` does, so that it outlives its terminal.
+fn ignores_hangup() -> bool {
+    // A mask of signals in hexadecimal digits; the lowest bit is that of signal 1, SIGHUP.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+/// The first Ctrl-C, SIGTERM or SIGHUP (a lost SSH line) ends work in an orderly way, the second one at once.
 fn interruptible() -> Result<Cancel, ClientError> {
     use tokio::signal::unix::{SignalKind, signal};
     let unable = |_| ClientError::Internal("signals cannot be received");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unable)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(unable)?;
+    // Listening to it would end what `nohup` started.
+    let mut hangup =
+        if ignores_hangup() { None } else { Some(signal(SignalKind::hangup()).map_err(unable)?) };
     let (canceller, cancel) = Cancel::pair();
     tokio::spawn(async move {
         for first in [true, false] {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
+                () = received(hangup.as_mut()) => {}
             }
             if first {
                 canceller.cancel();
@@ -202,6 +214,14 @@ fn interruptible() -> Result<Cancel, ClientError> {
         }
     });
     Ok(cancel)
+}
+
+/// Waits for a signal; for ever when there is none to wait for.
+async fn received(signal: Option<&mut tokio::signal::unix::Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
 }
 
 #[cfg(test)]

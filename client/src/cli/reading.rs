@@ -78,7 +78,7 @@ pub(super) async fn read_all(
             Err(error) => tracing::info!(%error, "reading the disk back failed"),
         }
         match result {
-            Err(error) if matches!(error, ClientError::Interrupted) || error.is_connection_loss() => {
+            Err(error) if error.is_interrupted() || error.is_connection_loss() => {
                 return Err(error);
             }
             result => outcomes.push(Outcome {
@@ -93,16 +93,26 @@ pub(super) async fn read_all(
     Ok(outcomes)
 }
 
-/// Says how it went. `done` is the verb of the sentences; with `to_stdout` these go to stderr.
+/// A command that reads disks back, as its last words name it.
+pub(super) struct Words<'a> {
+    /// The verb of the sentences.
+    pub(super) done: &'a str,
+    /// Disks that were asked for and that the restore point does not have: without them the command is only partly done.
+    pub(super) lacking: &'a [String],
+    /// The sentences go to stderr.
+    pub(super) to_stdout: bool,
+}
+
+/// Says how it went.
 pub(super) fn finish(
     output: Output,
-    done: &str,
+    words: &Words<'_>,
     backup: &BackupInfo,
     reader: &Reader,
     outcomes: Vec<Outcome>,
     begun: Instant,
-    to_stdout: bool,
 ) -> Result<ExitCode, ClientError> {
+    let &Words { done, lacking, to_stdout } = words;
     let took = begun.elapsed().as_secs_f64();
     let failed = outcomes.iter().filter(|outcome| !outcome.is_whole()).count();
     // One disk was asked for and failed: that is simply the command's failure.
@@ -111,7 +121,7 @@ pub(super) fn finish(
         Ok(one) => Vec::from(one),
         Err(several) => several,
     };
-    let code = exit_code(&outcomes, failed);
+    let code = exit_code(&outcomes, failed, lacking);
     if failed > 0 {
         tracing::error!(exit_code = code, disks = failed, "not everything could be read");
     }
@@ -136,8 +146,9 @@ pub(super) fn finish(
     } else {
         let summary = || {
             json!({
-                "ok": failed == 0,
+                "ok": code == 0,
                 "backup": backup.id,
+                "missing_disks": backup.missing_disks,
                 "vm": backup.vm,
                 "seconds": took,
                 "disks": outcomes.iter().map(outcome_json).collect::<Vec<_>>(),
@@ -150,15 +161,16 @@ pub(super) fn finish(
     Ok(ExitCode::from(code))
 }
 
-/// Damage comes first; otherwise, if some disks succeeded and some failed, it is *partly*.
-fn exit_code(outcomes: &[Outcome], failed: usize) -> u8 {
+/// Damage comes first; otherwise, if some disks succeeded and some failed or are lacking, it is *partly*.
+fn exit_code(outcomes: &[Outcome], failed: usize, lacking: &[String]) -> u8 {
     let damaged = holdfast_proto::ErrorCode::Damaged.exit_code();
     let codes = outcomes.iter().filter(|outcome| !outcome.is_whole());
     let codes = codes.map(|outcome| outcome.result.as_ref().map_or_else(ClientError::exit_code, |_| damaged));
     let mut codes: Vec<u8> = codes.collect();
     codes.sort_by_key(|code| *code != damaged);
     match codes.first() {
-        None => 0,
+        None if lacking.is_empty() => 0,
+        None => EXIT_PARTLY,
         Some(code) if *code == damaged || failed == outcomes.len() => *code,
         Some(_) => EXIT_PARTLY,
     }
@@ -259,6 +271,29 @@ fn outcome_json(outcome: &Outcome) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(disk: &str) -> Outcome {
+        let result = Ok(ReadSummary {
+            size_bytes: 1,
+            data_bytes: 1,
+            seconds: 1.0,
+            bad: Vec::new(),
+            false_chunks: Vec::new(),
+        });
+        Outcome { disk: disk.to_owned(), place: None, map: None, result }
+    }
+
+    #[test]
+    fn all_disks_of_a_restore_point_that_lacks_one_are_not_all_disks() {
+        let lacking = ["data".to_owned()];
+        assert_eq!(exit_code(&[read("root")], 0, &lacking), EXIT_PARTLY);
+        assert_eq!(exit_code(&[read("root")], 0, &[]), 0, "or that disk was not asked for");
+        let damaged = Outcome {
+            result: Err(ClientError::Damaged { disk: "swap".into(), what: "rot".into() }),
+            ..read("swap")
+        };
+        assert_eq!(exit_code(&[read("root"), damaged], 1, &lacking), 5);
+    }
 
     #[test]
     fn a_backup_without_disks_is_no_success() {

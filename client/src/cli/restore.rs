@@ -11,7 +11,7 @@ use holdfast_proto::v1::BackupInfo;
 use super::Context;
 use super::args::{BadRanges, Restore};
 use super::display::Display;
-use super::reading::{Outcome, Task, disks, finish, read_all};
+use super::reading::{Outcome, Task, Words, disks, finish, read_all};
 use super::thaw::{self, Thawed};
 use crate::error::ClientError;
 use crate::repository::get_backup;
@@ -53,7 +53,10 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
              is missing",
         );
     }
-    finish(context.output, "Restored", &backup, &reader, outcomes, begun, to_stdout)
+    // Whoever names a disk did not ask for the others.
+    let lacking = if restore.disk.is_none() { backup.missing_disks.as_slice() } else { &[] };
+    let words = Words { done: "Restored", lacking, to_stdout };
+    finish(context.output, &words, &backup, &reader, outcomes, begun)
 }
 
 fn usage(text: String) -> ClientError {

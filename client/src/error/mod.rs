@@ -85,8 +85,11 @@ pub enum ClientError {
     /// A thread could not be started or panicked, or an invariant does not hold.
     #[error("internal error: {0}")]
     Internal(&'static str),
+    /// A command failed, and this is what it leaves behind.
+    #[error("{source}; {left}")]
+    Leaving { source: Box<ClientError>, left: String },
     /// The user ended the command.
-    #[error("interrupted; nothing of this run was kept")]
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -101,7 +104,7 @@ impl ClientError {
             Self::Chunker { .. } => ErrorCode::Unsupported.exit_code(),
             Self::Damaged { .. } | Self::FalseDigests { .. } => ErrorCode::Damaged.exit_code(),
             Self::Interrupted => EXIT_INTERRUPTED,
-            Self::OfSession { source, .. } => source.exit_code(),
+            Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.exit_code(),
             Self::Protocol(_)
             | Self::Source(_)
             | Self::Window(_)
@@ -119,7 +122,7 @@ impl ClientError {
         match self {
             Self::Lost(_) | Self::Refused { code: ErrorCode::Unavailable, .. } => true,
             Self::Connect(error) => error.is_unreachable(),
-            Self::OfSession { source, .. } => source.is_connection_loss(),
+            Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.is_connection_loss(),
             _ => false,
         }
     }
@@ -129,7 +132,7 @@ impl ClientError {
     pub const fn is_limit(&self) -> bool {
         match self {
             Self::Refused { code: ErrorCode::Limit, passes, .. } => *passes,
-            Self::OfSession { source, .. } => source.is_limit(),
+            Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.is_limit(),
             _ => false,
         }
     }
@@ -139,17 +142,35 @@ impl ClientError {
     pub const fn is_giving_way(&self) -> bool {
         match self {
             Self::Refused { code: ErrorCode::Unavailable, passes, .. } => *passes,
-            Self::OfSession { source, .. } => source.is_giving_way(),
+            Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.is_giving_way(),
             _ => false,
         }
     }
 
     /// Whether it says that stored data is damaged.
     pub const fn is_damage(&self) -> bool {
-        matches!(
-            self,
-            Self::Damaged { .. } | Self::FalseDigests { .. } | Self::Refused { code: ErrorCode::Damaged, .. }
-        )
+        match self {
+            Self::Damaged { .. }
+            | Self::FalseDigests { .. }
+            | Self::Refused { code: ErrorCode::Damaged, .. } => true,
+            Self::Leaving { source, .. } => source.is_damage(),
+            _ => false,
+        }
+    }
+
+    /// Whether the user ended the command.
+    pub const fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Leaving { source, .. } => source.is_interrupted(),
+            _ => false,
+        }
+    }
+
+    /// Adds what the failed command leaves behind.
+    #[must_use]
+    pub fn leaving(self, left: impl Into<String>) -> Self {
+        Self::Leaving { source: Box::new(self), left: left.into() }
     }
 
     /// Adds the session it happened in.
@@ -162,6 +183,7 @@ impl ClientError {
     pub fn session(&self) -> Option<&str> {
         match self {
             Self::OfSession { session, .. } => Some(session),
+            Self::Leaving { source, .. } => source.session(),
             _ => None,
         }
     }
@@ -266,6 +288,20 @@ mod tests {
             assert!(text.contains("busy\\u{a}holdfast: done\\u{1b}[2J\\u{202e}"), "{text:?}");
             assert!(!text.chars().any(holdfast_proto::details::is_unsafe), "{text:?}");
         }
+    }
+
+    #[test]
+    fn saying_what_is_left_changes_only_the_words() {
+        let ended = ClientError::Interrupted.leaving("nothing of this run was kept");
+        assert_eq!((ended.exit_code(), ended.is_interrupted()), (EXIT_INTERRUPTED, true));
+        assert_eq!(ended.to_string(), "interrupted; nothing of this run was kept");
+        let lost = ClientError::Lost("gone".to_owned()).of_session("01ABC").leaving("it is partly written");
+        assert_eq!(
+            (lost.is_connection_loss(), lost.is_interrupted(), lost.session()),
+            (true, false, Some("01ABC"))
+        );
+        let damaged = ClientError::Damaged { disk: "root".into(), what: "rot".into() };
+        assert!(damaged.leaving("it is partly written").is_damage());
     }
 
     #[test]

@@ -111,15 +111,15 @@ impl Reader {
             };
             let outcome = Workers::new(streams, self.links.clone()).read(connections, cancel).await;
             if let Err(error) = outcome {
-                return Err(jobs.ended_by(error).await);
+                return Err(leaving(&*target, jobs.ended_by(error).await));
             }
             // (N8) Each time the server is asked to pass over more.
-            again = jobs.take_again().await?;
+            again = jobs.take_again().await.map_err(|error| leaving(&*target, error))?;
             if again.is_empty() {
                 break;
             }
         }
-        jobs.finish().await?;
+        jobs.finish().await.map_err(|error| leaving(&*target, error))?;
         let bad = jobs.bad_ranges();
         complete(disk, target, salvage.map.clone(), bad.clone()).await?;
         // Only now: what is there is all there is, and may be better than nothing.
@@ -156,6 +156,14 @@ impl Reader {
         let (pool, target, progress) =
             (Arc::clone(&self.pool), Arc::clone(target), Arc::clone(&self.progress));
         Jobs::new(pool, &disk.disk, target, salvage.on_damage, progress, room)
+    }
+}
+
+/// Adds what a restore that failed leaves of its target.
+fn leaving(target: &dyn Target, error: ClientError) -> ClientError {
+    match target.left_unfinished() {
+        Some(left) => error.leaving(left),
+        None => error,
     }
 }
 
