@@ -119,8 +119,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let (mut numbers, mut end) = (numbers.unwrap_or(0..0), known.next);
     if trusted.is_none() {
         let older = older || missing.catalog_is_older;
-        let above =
-            look.containers(&store, &known, older, (&mut summary, &mut rest, &mut unread))?;
+        let above = look.containers(&store, &known, older, (&mut summary, &mut rest, &mut unread))?;
         if older || above.is_some_and(|above| above > numbers.start) {
             // (W8) Numbers that are in use already; adopting them moved the catalog's next number.
             numbers = 0..0;

@@ -90,7 +90,8 @@ fn points_of(memory: &MemoryVolume, id: BackupId) -> Vec<BlobName> {
 
 fn copy_of_catalog(engine: &Engine) -> Vec<u8> {
     let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut *engine.catalog().snapshot(&Arc::default()).unwrap(), &mut bytes).unwrap();
+    std::io::Read::read_to_end(&mut *engine.catalog().snapshot(&Arc::default()).unwrap(), &mut bytes)
+        .unwrap();
     bytes
 }
 
