@@ -279,6 +279,7 @@ mod tests {
             seconds: 1.0,
             bad: Vec::new(),
             false_chunks: Vec::new(),
+            false_digests: Default::default(),
         });
         Outcome { disk: disk.to_owned(), place: None, map: None, result }
     }

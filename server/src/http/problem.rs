@@ -67,9 +67,9 @@ impl Problem {
     }
 
     /// The path is right, the method is not.
-    pub(crate) fn method_not_allowed(allowed: &'static str) -> Self {
+    pub(crate) fn method_not_allowed(allowed: &str) -> Self {
         let error = ServiceError::invalid(format!("this path allows only the methods {allowed}"));
-        let header = Some((header::ALLOW, HeaderValue::from_static(allowed)));
+        let header = HeaderValue::from_str(allowed).ok().map(|allowed| (header::ALLOW, allowed));
         Self { status: StatusCode::METHOD_NOT_ALLOWED, error, header }
     }
 

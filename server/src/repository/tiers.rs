@@ -228,14 +228,8 @@ fn open(
     let copies = volume.copies(threads, &writer_name(&settings.data_dir)).map_err(record_error)?;
     let is_primary = settings.s3_primary && bucket.is_some();
     let figures = Figures::of(copies.record()).map_err(record_error)?;
-    let plan = Plan::of(settings);
-    let class = settings.s3_class.clone();
-    let lacks_bucket = (needs_bucket && bucket.is_none()).then(|| {
-        format!(
-            "data lies in {location} alone, and the settings name no bucket: set s3 (and what else the bucket needs), then restart \
-             the server"
-        )
-    });
+    let (plan, class) = (Plan::of(settings), settings.s3_class.clone());
+    let lacks_bucket = (needs_bucket && bucket.is_none()).then(|| names_no_bucket(&location));
     let tiers = Tiers {
         location,
         copies,
@@ -250,6 +244,14 @@ fn open(
         published: Mutex::default(),
     };
     Ok(Some((volume, tiers)))
+}
+
+/// What to do about settings that do not name the bucket data lies in.
+fn names_no_bucket(location: &str) -> String {
+    format!(
+        "data lies in {location} alone, and the settings name no bucket: set s3 (and what else the bucket needs), then restart the \
+         server"
+    )
 }
 
 /// (T16) Keeps what is thawed in a folder of its own, within its limits. A folder that is not wanted any more is emptied.

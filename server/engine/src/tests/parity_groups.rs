@@ -401,7 +401,7 @@ fn what_rots_in_different_windows_is_made_again_in_whichever_order_it_is_met() {
             match below(7) {
                 0 | 1 => drop(crate::container_repair::scan(engine.parts().0, name.id, name.class)),
                 2 => drop(scrub(&engine)),
-                3 | 4 => work(&bench, &engine, scheme(4, 1).filter(|_| at % 2 == 0)),
+                3 | 4 => work(&bench, &engine, scheme(4, 1).filter(|_| at.is_multiple_of(2))),
                 5 => {
                     drop(engine);
                     engine = bench.open(Arc::new(volume.clone()));

@@ -206,9 +206,9 @@ fn what_is_still_damaged_is_known_after_a_crash_in_a_look() {
         let (core, _) = engine.parts();
         let open = core.store.containers.get(victim.id, victim.class).unwrap();
         core.store.note_damage(victim.id, Some(1), "passes");
-        open.directory().region(0).unwrap().payload_offset() as usize
+        open.directory().region(0).unwrap().payload_offset()
     };
-    flip(&volume, &victim.blob(), place + 7);
+    flip(&volume, &victim.blob(), usize::try_from(place).unwrap() + 7);
     let (core, _) = engine.parts();
     core.store.note_damage(victim.id, Some(0), "stays");
     // Nothing of it was taken away and written again: the time it was found is the same.

@@ -199,7 +199,7 @@ fn assert_kept(engine: &Engine, memory: &MemoryVolume, id: BackupId, name: &Blob
     let _ = engine.retention_job().step(&crate::jobs::Budget::unlimited()).unwrap();
     engine.write_points().unwrap();
     engine.check(CheckOptions::default(), &NoProgress).unwrap();
-    assert_eq!(points_of(memory, id), [name.clone()], "{what}");
+    assert_eq!(points_of(memory, id), std::slice::from_ref(name), "{what}");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_revision_that_was_not_read_is_not_replaced() {
     for why in ALL {
         let (bench, (volume, memory)) = (Bench::new(), Refusing::new());
         let (id, name, until_ms) = behind(&bench, &volume, &memory);
-        volume.refuse(&[name.clone()], why);
+        volume.refuse(std::slice::from_ref(&name), why);
         for start in 0..2 {
             let engine = bench.open(Arc::new(volume.clone()));
             assert_kept(&engine, &memory, id, &name, &format!("{why:?}, start {start}"));
@@ -289,7 +289,7 @@ fn a_point_is_not_given_up_while_another_of_it_cannot_be_read() {
     let (id, second, _) = behind(&bench, &volume, &memory);
     let third = BlobName::new(second.as_str().replace(".2", ".3")).unwrap();
     memory.replace(&third, &b"garbage"[..]);
-    volume.refuse(&[second.clone()], Why::Disk);
+    volume.refuse(std::slice::from_ref(&second), Why::Disk);
     let engine = bench.open(Arc::new(volume.clone()));
     let error = engine.give_up_points(&[third.to_string()], "admin").unwrap_err();
     assert!(
@@ -392,7 +392,7 @@ fn looking_again_enters_no_backup_that_is_being_committed() {
     let points = points_of(&memory, committing);
     let raw = rusqlite::Connection::open(bench.folder.path().join("catalog.db")).unwrap();
     let as_blob = committing.to_bytes();
-    raw.execute("PRAGMA foreign_keys = OFF", []).unwrap();
+    raw.execute("PRAGMA foreign_keys = ON", []).unwrap();
     raw.execute("DELETE FROM backups WHERE id = ?", [as_blob]).unwrap();
     assert_eq!(points.len(), 1);
     volume.give();

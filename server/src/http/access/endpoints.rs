@@ -113,6 +113,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     post("/policies/{id}/run", OPERATE_THERE),
 ];
 
+/// The methods of a path as the router knows it.
+pub(super) fn methods(path: &str) -> impl Iterator<Item = &'static str> {
+    ENDPOINTS.iter().filter(move |endpoint| endpoint.path == path).flat_map(|endpoint| {
+        // The router answers HEAD wherever it answers GET.
+        [Some(endpoint.method), (endpoint.method == "GET").then_some("HEAD")].into_iter().flatten()
+    })
+}
+
 /// The endpoint of a method and a path as the router knows it.
 pub(crate) fn endpoint(method: &str, path: &str) -> Option<&'static Endpoint> {
     let method = if method == "HEAD" { "GET" } else { method };

@@ -160,14 +160,11 @@ fn may(caller: &Caller, access: Access) -> Result<(), ServiceError> {
 
 /// A path that is not in the table is a defect; one that is has other methods.
 fn wrong_method(path: &str) -> Problem {
-    let has = |method| endpoint(method, path).is_some();
-    match (has("GET"), has("POST"), has("DELETE")) {
-        (true, true, _) => Problem::method_not_allowed("GET, HEAD, POST"),
-        (true, ..) => Problem::method_not_allowed("GET, HEAD"),
-        (_, true, _) => Problem::method_not_allowed("POST"),
-        (.., true) => Problem::method_not_allowed("DELETE"),
-        _ => ServiceError::defect(format!("{path} has no access rule")).into(),
+    let allowed = endpoints::methods(path).collect::<Vec<_>>().join(", ");
+    if allowed.is_empty() {
+        return ServiceError::defect(format!("{path} has no access rule")).into();
     }
+    Problem::method_not_allowed(&allowed)
 }
 
 /// The connection a request came by.

@@ -1,8 +1,11 @@
 //! What every answer has, and what is refused before a handler is called.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::*;
+use crate::http::access::ENDPOINTS;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_a_first_page() {
@@ -75,6 +78,27 @@ async fn every_error_is_a_problem_document() {
         assert!(answer.json()["detail"].as_str().unwrap().contains(words), "{what}: {}", answer.text());
         if status == 405 {
             assert!(!answer.header("allow").is_empty(), "{what}");
+        }
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_path_refuses_the_methods_it_does_not_have() {
+    let fixture = Fixture::start().await;
+    let paths: BTreeSet<&str> = ENDPOINTS.iter().map(|endpoint| endpoint.path).collect();
+    for path in paths {
+        let has: Vec<&str> = ENDPOINTS.iter().filter(|e| e.path == path).map(|e| e.method).collect();
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            let answer = fixture.ask(Ask::new(method, &format!("/api/v1{path}"))).await;
+            let allowed = has.contains(&if method == "HEAD" { "GET" } else { method });
+            assert_eq!(answer.status == 405, !allowed, "{method} {path}: {}", answer.status);
+            assert!(answer.status < 500, "{method} {path}: {}", answer.text());
+            if !allowed {
+                let named: Vec<&str> =
+                    answer.header("allow").split(", ").filter(|method| *method != "HEAD").collect();
+                assert_eq!(named, has, "{method} {path}");
+            }
         }
     }
     fixture.server.stop().await.unwrap();
