@@ -114,17 +114,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("server.toml");
         fs::write(&file, "lease_secs = 60\ns3_region = \"eu\"").unwrap();
-        let needed = Needed::keep(&told(Some(&file)), "s3://b/x", true, Some(&file));
+        let needed = Needed::keep(&told(Some(&file)), "s3://bucket/x", true, Some(&file));
         assert_eq!(needed.file.as_deref(), Some(&*file));
         assert!(needed.arguments().starts_with(" --config "));
         // The file alone says it all; nothing is said twice.
         let alone = resolve(&Layer::default(), Some(&file), &|_| None).unwrap().settings;
-        assert_eq!((alone.s3.as_deref(), alone.s3_region.as_deref()), (Some("s3://b/x"), Some("eu")));
+        assert_eq!((alone.s3.as_deref(), alone.s3_region.as_deref()), (Some("s3://bucket/x"), Some("eu")));
         assert_eq!(alone.s3_endpoint.as_deref(), Some("https://store.example:9000"));
         assert_eq!(alone.s3_profile.as_deref(), Some("it's mine"));
         assert!(alone.s3_path_style && alone.s3_plain && alone.lease_secs == 60);
         let before = fs::read_to_string(&file).unwrap();
-        let again = Needed::keep(&told(Some(&file)), "s3://b/x", true, Some(&file));
+        let again = Needed::keep(&told(Some(&file)), "s3://bucket/x", true, Some(&file));
         assert!(again.file.is_some());
         assert_eq!(fs::read_to_string(&file).unwrap(), before);
     }
@@ -134,19 +134,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("server.toml");
         fs::write(&file, "s3 = \"s3://other/x\"\n").unwrap();
-        let needed = Needed::keep(&told(Some(&file)), "s3://b/x", false, Some(&file));
+        let needed = Needed::keep(&told(Some(&file)), "s3://bucket/x", false, Some(&file));
         assert_eq!(needed.file, None);
         assert_eq!(fs::read_to_string(&file).unwrap(), "s3 = \"s3://other/x\"\n");
     }
 
     #[test]
     fn without_a_file_the_command_that_starts_the_server_says_it() {
-        let needed = Needed::keep(&told(None), "s3://b/x", false, None);
+        let needed = Needed::keep(&told(None), "s3://bucket/x", false, None);
         assert_eq!(
             needed.arguments(),
-            " --s3=s3://b/x --s3-endpoint=https://store.example:9000 --s3-path-style=true --s3-profile='it'\\''s mine'"
+            " --s3=s3://bucket/x --s3-endpoint=https://store.example:9000 --s3-path-style=true --s3-profile='it'\\''s mine'"
         );
         let lines: Vec<String> = needed.lines().collect();
-        assert_eq!(lines[..2], ["s3 = \"s3://b/x\"", "s3_endpoint = \"https://store.example:9000\""]);
+        assert_eq!(lines[..2], ["s3 = \"s3://bucket/x\"", "s3_endpoint = \"https://store.example:9000\""]);
     }
 }
