@@ -5,12 +5,9 @@ use holdfast_types::ids::BackupId;
 use rusqlite::{Connection, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
-use super::{audit, backups, lock_clock, lock_row, point_states, points};
+use super::{audit, backups, lock_clock, lock_row, point_states};
 use crate::retention::LOCK_DAYS_MAX;
-use crate::{
-    AuditEntry, BackupRecord, CatalogError, LegalHold, LockChange, PointRecord, Result, RetentionLock,
-    validate,
-};
+use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, LockChange, Result, RetentionLock, validate};
 
 pub(super) const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -83,21 +80,6 @@ pub(super) fn refuse_locked(backup: &BackupRecord, lock_time_ms: Option<i64>) ->
     })
 }
 
-/// What the point of a restore point says once the change is made; `None`: it changes nothing.
-pub(super) fn rehearse(
-    connection: &Connection,
-    clock: &dyn Clock,
-    id: BackupId,
-    change: &LockChange,
-) -> Result<Option<PointRecord>> {
-    check(connection, clock, change)?;
-    let mut point =
-        points::read(connection, id)?.ok_or_else(|| CatalogError::not_found("restore point", id))?;
-    let Some((lock, _)) = changes(&point.lock, change) else { return Ok(None) };
-    (point.lock, point.revision) = (lock, point.revision.saturating_add(1));
-    Ok(Some(point))
-}
-
 /// Makes the change, with an entry in the audit log for each; points become stale.
 pub(super) fn change(
     tx: &Transaction<'_>,
@@ -131,7 +113,9 @@ pub(super) fn change(
     Ok(changed)
 }
 
-fn check(connection: &Connection, clock: &dyn Clock, change: &LockChange) -> Result<()> {
+/// # Errors
+/// `Invalid`: see [`change_locks`](crate::Retention::change_locks).
+pub(super) fn check(connection: &Connection, clock: &dyn Clock, change: &LockChange) -> Result<()> {
     let until_ms = match change {
         LockChange::Lock { until_ms } => *until_ms,
         LockChange::Hold(LegalHold { reason, .. }) | LockChange::Release { reason } => {
@@ -152,7 +136,7 @@ fn check(connection: &Connection, clock: &dyn Clock, change: &LockChange) -> Res
 }
 
 /// The lock afterwards, and what is told of it; `None`: it stays as it is.
-fn changes(before: &RetentionLock, change: &LockChange) -> Option<(RetentionLock, String)> {
+pub(super) fn changes(before: &RetentionLock, change: &LockChange) -> Option<(RetentionLock, String)> {
     match change {
         // (L3) Never shorter.
         LockChange::Lock { until_ms } => (before.until_ms < Some(*until_ms)).then(|| {

@@ -10,7 +10,7 @@ use super::{
     adoption, backups, commit, commit_numbers, deletions, details, lock_clock, locks, namespaces,
     point_states, trust,
 };
-use crate::{Attempt, CatalogError, PointRecord, Result};
+use crate::{Attempt, CatalogError, LockChange, PointRecord, Result};
 
 pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
     // Below every key: no backup's identifier is shorter than 16 bytes.
@@ -71,6 +71,20 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         lock: backup.lock,
         lock_time_ms: lock_clock::shows(connection)?,
     }))
+}
+
+/// What the point of a restore point says once its lock is changed; `None`: that changes nothing.
+pub(super) fn rehearse(
+    connection: &Connection,
+    clock: &dyn Clock,
+    id: BackupId,
+    change: &LockChange,
+) -> Result<Option<PointRecord>> {
+    locks::check(connection, clock, change)?;
+    let mut point = read(connection, id)?.ok_or_else(|| CatalogError::not_found("restore point", id))?;
+    let Some((lock, _)) = locks::changes(&point.lock, change) else { return Ok(None) };
+    (point.lock, point.revision) = (lock, point.revision.saturating_add(1));
+    Ok(Some(point))
 }
 
 /// Enters a point that was validated. Whether it was missing.

@@ -140,7 +140,8 @@ pub(crate) fn compare(
         return Ok(comparison);
     }
     // (P10) Before any of them is entered.
-    let renames = renames::newest(between, &differing, &names)?;
+    let rows = differing.iter().filter_map(|one| one.row);
+    let renames = renames::newest((volume, catalog, between.repository), rows, &names)?;
     if !renames.is_empty()
         && let Err(error) = catalog.follow_names(&renames)
     {
@@ -281,10 +282,10 @@ struct Differences {
 }
 
 /// A restore point whose points are not as its row says.
-pub(super) struct Differing {
-    pub(super) backup: BackupId,
+struct Differing {
+    backup: BackupId,
     /// `None`: there is no row.
-    pub(super) row: Option<PointState>,
+    row: Option<PointState>,
     /// Revisions on the volume: where there are several, the lower ones go by sealing it anew, also of one that is stale,
     /// whose highest revision may be all that it wants.
     count: u32,

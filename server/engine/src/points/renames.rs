@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_catalog::{Named, Rename};
-use holdfast_types::ids::{BackupId, NamespaceId};
-use holdfast_volume::BlobName;
+use holdfast_catalog::{Catalog, Named, PointState, Rename};
+use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId};
+use holdfast_volume::{BlobName, Volume};
 
-use super::compare::{Between, Differing};
 use super::store::read;
 use crate::error::EngineError;
 
@@ -15,22 +14,21 @@ use crate::error::EngineError;
 type Age = (Option<i64>, u32, u64);
 
 /// (P10) What VMs and jobs of the catalog are called by now, each once, however many of its restore points say so.
-/// `names`: the revisions of points, the highest first. What cannot be read says nothing.
+/// `rows`: those whose points are not as they say; `names`: the revisions of points, the highest first. What cannot be read says nothing.
 ///
 /// # Errors
 /// The catalog's.
 pub(super) fn newest(
-    between: Between<'_>,
-    points: &[Differing],
+    (volume, catalog, repository): (&dyn Volume, &dyn Catalog, RepositoryId),
+    rows: impl Iterator<Item = PointState>,
     names: &BTreeMap<BackupId, Vec<(u32, BlobName)>>,
 ) -> Result<Vec<Rename>, EngineError> {
-    let Between { volume, catalog, repository, .. } = between;
     let mut found: BTreeMap<(NamespaceId, Named, String), (Age, String)> = BTreeMap::new();
-    for Differing { backup, row, .. } in points {
-        let (Some(state), Some(known)) = (row, catalog.backup(*backup)?) else { continue };
+    for PointState { backup, revision, wanted } in rows {
+        let Some(known) = catalog.backup(backup)? else { continue };
         // A row that was changed says more than a point that is not above what it wants.
-        let above = if state.wanted > state.revision { state.wanted } else { state.revision };
-        let newer = names.get(backup).into_iter().flatten().filter(|(revision, _)| *revision > above);
+        let above = wanted.max(revision);
+        let newer = names.get(&backup).into_iter().flatten().filter(|(revision, _)| *revision > above);
         let Some(point) = newer.filter_map(|(_, name)| read(volume, repository, name).ok()).next() else {
             continue;
         };

@@ -2,7 +2,7 @@
 
 use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
 
-use super::super::{SqliteCatalog, deletions, lock_clock, locks, point_states, policies, renames};
+use super::super::{SqliteCatalog, deletions, lock_clock, locks, point_states, points, policies, renames};
 use crate::{
     DeletionRecord, LockChange, NamedVm, PointRecord, PointState, Result, Retention, RetentionLock,
     RetentionPolicy, validate,
@@ -31,7 +31,7 @@ impl Retention for SqliteCatalog {
     }
 
     fn rehearse_lock(&self, id: BackupId, change: &LockChange) -> Result<Option<PointRecord>> {
-        self.look_up(|c| locks::rehearse(c, self.clock.as_ref(), id, change))
+        self.look_up(|c| points::rehearse(c, self.clock.as_ref(), id, change))
     }
 
     fn lock_time(&self) -> Result<Option<i64>> {
