@@ -167,7 +167,7 @@ fn the_schema_refuses_what_breaks_the_rules() {
         "UPDATE backups SET vm_id = randomblob(16)",
         "UPDATE backups SET ordinal = 0",
         "UPDATE repository SET next_container = 0",
-        "INSERT INTO repository SELECT 2, id, 1, 1, 'x', 1, 1, 1, 1, 1, 1, 0, 0 FROM repository",
+        "INSERT INTO repository SELECT 2, id, 1, 1, 'x', 1, 1, 1, 1, 1, 1, 0, 0, 0 FROM repository",
         "DELETE FROM namespaces",
     ] {
         let refused = raw.execute(sql, []).expect_err(sql);
