@@ -21,6 +21,7 @@ mod report;
 mod restore;
 mod retention_args;
 mod scrub;
+mod signals;
 mod task;
 mod thaw;
 mod units;
@@ -40,7 +41,7 @@ use crate::connect::layers::Layers;
 use crate::connect::profile::{self, Layer};
 use crate::connect::{Connection, RequestId, Settings, open_retrying};
 use crate::end_to_end::Cipher;
-use crate::error::{ClientError, EXIT_INTERRUPTED};
+use crate::error::ClientError;
 use crate::progress::Notice;
 use args::{Cli, Command, Global};
 use output::Output;
@@ -154,7 +155,7 @@ async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
         Output::plain().text(&String::from_utf8_lossy(&script))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let context = Context::new(&cli.global, interruptible()?);
+    let context = Context::new(&cli.global, signals::interruptible()?);
     let span = tracing::info_span!("command", request = %context.request);
     command(&context, cli.command).instrument(span).await
 }
@@ -178,49 +179,6 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Estimate(estimate) => estimate::run(context, estimate).await,
         Command::NamespaceKey(asked) => namespace_key::run(context, &asked),
         Command::Completions(_) => Ok(ExitCode::SUCCESS),
-    }
-}
-
-/// Whether this process was started with SIGHUP ignored, as `nohup` does, so that it outlives its terminal.
-fn ignores_hangup() -> bool {
-    // A mask of signals in hexadecimal digits; the lowest bit is that of signal 1, SIGHUP.
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
-}
-
-/// The first Ctrl-C, SIGTERM or SIGHUP (a lost SSH line) ends work in an orderly way, the second one at once.
-fn interruptible() -> Result<Cancel, ClientError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let unable = |_| ClientError::Internal("signals cannot be received");
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(unable)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(unable)?;
-    // Listening to it would end what `nohup` started.
-    let mut hangup =
-        if ignores_hangup() { None } else { Some(signal(SignalKind::hangup()).map_err(unable)?) };
-    let (canceller, cancel) = Cancel::pair();
-    tokio::spawn(async move {
-        for first in [true, false] {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                () = received(hangup.as_mut()) => {}
-            }
-            if first {
-                canceller.cancel();
-            } else {
-                std::process::exit(i32::from(EXIT_INTERRUPTED));
-            }
-        }
-    });
-    Ok(cancel)
-}
-
-/// Waits for a signal; for ever when there is none to wait for.
-async fn received(signal: Option<&mut tokio::signal::unix::Signal>) {
-    match signal {
-        Some(signal) => drop(signal.recv().await),
-        None => std::future::pending().await,
     }
 }
 

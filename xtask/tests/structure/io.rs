@@ -28,6 +28,7 @@ const FILES: &[&str] = &[
     "client/src/connect/",
     // What /proc says of this process.
     "client/src/stages.rs",
+    "client/src/cli/signals.rs",
 ];
 
 const GRPC: &[&str] = &["server/src/grpc/", "server/src/net/", "client/src/", "proto/src/"];
