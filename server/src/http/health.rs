@@ -56,10 +56,13 @@ mod tests {
     #[test]
     fn what_is_repaired_beside_backups_is_no_reason_to_take_the_server_away() {
         let reason = Reason::of;
-        let (status, Json(body)) = answer(&[reason(Obstacle::IndexDamaged, String::new())]);
-        assert_eq!((status, &body["status"]), (StatusCode::OK, &json!("degraded")));
-        assert_eq!(body["reasons"], json!(["index_damaged"]));
-        for obstacle in Obstacle::ALL.into_iter().filter(|obstacle| *obstacle != Obstacle::IndexDamaged) {
+        let beside = [Obstacle::IndexDamaged, Obstacle::PointsUnread];
+        for obstacle in beside {
+            let (status, Json(body)) = answer(&[reason(obstacle, String::new())]);
+            assert_eq!((status, &body["status"]), (StatusCode::OK, &json!("degraded")));
+            assert_eq!(body["reasons"], json!([obstacle.as_str()]));
+        }
+        for obstacle in Obstacle::ALL.into_iter().filter(|obstacle| !beside.contains(obstacle)) {
             let both = [Obstacle::IndexDamaged, obstacle].map(|obstacle| reason(obstacle, String::new()));
             let (status, Json(body)) = answer(&both);
             assert_eq!((status, &body["status"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("not ready")));

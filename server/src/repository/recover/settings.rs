@@ -34,7 +34,7 @@ impl Needed {
             settings.extend(value.map(|value| (key, value)));
         }
         let file = file.filter(|file| {
-            append(resolved, &settings, file)
+            append(&settings, file)
                 .inspect_err(|error| {
                     tracing::warn!(file = %file.display(), %error, "cannot put the settings of the bucket there");
                 })
@@ -61,22 +61,22 @@ impl Needed {
     }
 }
 
-/// Appends what the file does not say. What it says otherwise is left to the administrator.
-fn append(resolved: &Resolved, settings: &[(&str, Value)], file: &Path) -> io::Result<()> {
+/// Appends what the file does not say, whatever flags and the environment say. What it says otherwise is left to the
+/// administrator.
+fn append(settings: &[(&str, Value)], file: &Path) -> io::Result<()> {
+    let before = fs::read_to_string(file)?;
+    let said: toml::Table = toml::from_str(&before).map_err(io::Error::other)?;
     let mut lines = String::new();
     for (key, value) in settings {
-        let in_file =
-            resolved.entries().find(|(name, _, origin)| name == key && matches!(origin, Origin::File(_)));
-        match in_file {
-            Some((_, said, _)) if said == value => {}
-            Some((_, said, _)) => return Err(io::Error::other(format!("it says {key} = {said}"))),
+        match said.get(*key) {
+            Some(said) if serde_json::to_value(said).ok().as_ref() == Some(value) => {}
+            Some(said) => return Err(io::Error::other(format!("it says {key} = {said}"))),
             None => lines.push_str(&format!("{key} = {value}\n")),
         }
     }
     if lines.is_empty() {
         return Ok(());
     }
-    let before = fs::read_to_string(file)?;
     let lines = format!("\n# The bucket that this server was made of by 'holdfast-server recover':\n{lines}");
     toml::from_str::<crate::config::Layer>(&format!("{before}{lines}")).map_err(io::Error::other)?;
     // In place: the file keeps its owner.
