@@ -22,7 +22,7 @@ const DECISIONS_MAX: usize = 1_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Decided {
     decisions: Vec<v1::Decision>,
-    summary: v1::ForgetSummary,
+    pub(super) summary: v1::ForgetSummary,
 }
 
 pub(super) async fn run(context: &Context, forget: &Forget) -> Result<ExitCode, ClientError> {
@@ -44,7 +44,7 @@ pub(super) async fn run(context: &Context, forget: &Forget) -> Result<ExitCode, 
     }
     context.output.note(&decided.text(true));
     if decided.summary.deleted == 0 {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit_code(&decided.summary));
     }
     confirm::ask(&format!("Delete {} for good?", counted(decided.summary.deleted)))?;
     let reason = if forget.reason.is_empty() { "forget" } else { &forget.reason };
@@ -57,7 +57,7 @@ pub(super) async fn run(context: &Context, forget: &Forget) -> Result<ExitCode, 
 }
 
 /// Partly done when something is left that was to be deleted, or to be decided about.
-fn exit_code(summary: &v1::ForgetSummary) -> ExitCode {
+pub(super) fn exit_code(summary: &v1::ForgetSummary) -> ExitCode {
     let is_whole = summary.refused == 0 && summary.skipped_vms.is_empty();
     if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTLY) }
 }

@@ -147,7 +147,7 @@ async fn run_policy(context: &Context, wanted: &RunPolicy) -> Result<ExitCode, C
         let decided = forget::read(client.run_policy(request(true)).await?.into_inner()).await?;
         context.output.note(&decided.text(true));
         if decided.doomed() == 0 {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(forget::exit_code(&decided.summary));
         }
         confirm::ask(&format!("Delete {} for good?", counted(decided.doomed())))?;
     }

@@ -30,6 +30,7 @@ use crate::digest_stats::DigestStats;
 use crate::error::EngineError;
 use crate::generation;
 use crate::health::{Health, Stopped};
+use crate::identity;
 use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
 use crate::ingest::Sessions;
@@ -162,6 +163,15 @@ pub struct Engine {
     _lock: Option<Box<dyn Debug + Send + Sync>>,
 }
 
+/// (S10) Makes the catalog take over the volume's generation. Not while it takes no changes, which ends no start (S8).
+fn note_settled(catalog: &dyn Catalog, generation: u64) -> Result<bool, EngineError> {
+    match catalog.note_generation(generation) {
+        Ok(()) => Ok(true),
+        Err(error) if error.refuses_changes() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Engine {
     /// Puts an engine together and recovers from whatever ended the last process.
     ///
@@ -187,27 +197,39 @@ impl Engine {
         rebuild: bool,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        let Some(generation) = generation::of_newer_volume(&*parts.data, &*parts.catalog)? else {
+        let Some(mut generation) = generation::of_newer_volume(&*parts.data, &*parts.catalog)? else {
             return Self::assemble_once(parts, rebuild, false, progress);
         };
+        // (S3) Nothing is changed on the volume of another.
+        if identity::is_present(&*parts.data, parts.catalog.repository()?.id).is_ok() {
+            generation = generation::keep_ahead(&*parts.data, generation)?;
+        }
         let (catalog, location) = (Arc::clone(&parts.catalog), parts.options.location.clone());
         tracing::error!(
             location,
             "the catalog is an older copy: what was deleted since it was made is dropped from it. Whatever was changed since, \
              tokens that were revoked among it, is as it was then: look through 'holdfast-server token list'"
         );
-        let first = Self::settle_older(&parts, progress)?;
-        // (S10) Only now: a crash before begins anew.
-        catalog.note_generation(generation)?;
-        let mut engine = Self::assemble_once(parts, rebuild, false, progress)?;
+        let (first, is_settled) = Self::settle_older(&parts, progress)?;
+        // (S10) Only now: a crash before begins anew, and so does a start after one that could not tell of all.
+        let is_settled = is_settled && note_settled(&*catalog, generation)?;
+        let mut parts = parts;
+        if !is_settled {
+            tracing::warn!("not all of the older catalog could be settled: the next start goes on with it");
+            parts.options.on_loss = OnLoss::Hold;
+        }
+        let mut engine = Self::assemble_once(parts, rebuild, !is_settled, progress)?;
         engine.opened.entered_points += first.entered_points;
         engine.opened.dropped_points += first.dropped_points;
         Ok(engine)
     }
 
     /// (S10) As after a recovery: drops restore points that were deleted since, and rows of containers that are gone and that
-    /// nothing needs.
-    fn settle_older(parts: &EngineParts, progress: &dyn Progress) -> Result<OpenSummary, EngineError> {
+    /// nothing needs. Also says whether all could be told.
+    fn settle_older(
+        parts: &EngineParts,
+        progress: &dyn Progress,
+    ) -> Result<(OpenSummary, bool), EngineError> {
         let EngineParts { data, index, catalog, clock, health, options, lock: _ } = parts;
         let engine = Self::assemble_once(
             EngineParts {
@@ -224,7 +246,8 @@ impl Engine {
             progress,
         )?;
         engine.drop_lost_rows(progress)?;
-        Ok(engine.opened)
+        let is_settled = engine.core.unrecorded.check_all_known().is_ok();
+        Ok((engine.opened, is_settled))
     }
 
     fn assemble_once(

@@ -51,6 +51,26 @@ pub(crate) fn of_newer_volume(
     Ok(on_volume(volume)?.last().copied().filter(|generation| *generation > of_catalog))
 }
 
+/// Further than what settling an older catalog raises that to: one for each restore point and batch of containers.
+const AHEAD: u64 = 1 << 32;
+
+/// (S10) Puts the volume's generation out of reach of the catalog's, which rises while it is settled: a crash in between
+/// leaves a catalog that is still older.
+///
+/// # Errors
+/// The volume's. No room is none: then such a crash leaves restore points that were deleted.
+pub(crate) fn keep_ahead(volume: &dyn Volume, generation: u64) -> Result<u64, EngineError> {
+    let ahead = generation.saturating_add(AHEAD);
+    match volume.create(&name(ahead)).and_then(|blob| blob.seal()) {
+        Ok(()) | Err(VolumeError::Exists { .. }) => Ok(ahead),
+        Err(error) if error.is_full() => {
+            tracing::warn!(%error, "no room to note on the volume that the catalog is an older copy");
+            Ok(generation)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// (G10) Raises the volume's generation to the catalog's, durably: before anything is removed.
 ///
 /// # Errors

@@ -214,6 +214,10 @@ impl ParityJob {
             return Ok(Step::Idle(LOOK));
         }
         for number in self.core.catalog.broken_parity_groups(FREE_MAX)? {
+            // Each may read its whole group.
+            if budget.must_stop() {
+                return Ok(Step::More);
+            }
             self.give_up_if_spent(number)?;
         }
         if let Some(scheme) = self.scheme {

@@ -104,7 +104,11 @@ pub(crate) fn change_locks(
             return Err(error.into());
         }
     };
-    points::settle(volume, catalog, &ahead).map_err(|error| core.write_failure(error))?;
+    // (L8) It is in force: what is older goes when the points, which are stale until then, are sealed anew.
+    if let Err(error) = points::settle(volume, catalog, &ahead) {
+        let error = core.write_failure(error);
+        tracing::warn!(%error, "changed the locks; older points are removed later");
+    }
     Ok(changed)
 }
 

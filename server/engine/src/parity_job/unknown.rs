@@ -92,6 +92,10 @@ impl ParityJob {
         let core = &self.core;
         let wanted: BTreeSet<ContainerId> =
             lost.iter().map(|member| member.id).filter(|id| !core.store.leftovers.is_gone(*id)).collect();
+        // (P6, S8) What is not known may need what was lost.
+        if core.unrecorded.check_all_known().is_err() || core.has_left_point() {
+            return Ok(false);
+        }
         let found = match parity::repairable(&*core.volume, core.repository, number, &wanted) {
             Ok(found) => found,
             Err(error) => {

@@ -96,7 +96,9 @@ pub(crate) fn reseal_stale(
 /// A revision that was sealed ahead of its row.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    of: Expected,
+    /// Where the one before it is.
+    before: Expected,
+    revision: u32,
     name: BlobName,
 }
 
@@ -114,8 +116,11 @@ pub(crate) fn seal_ahead(
     let PointRecord { backup, revision, namespace, .. } = point;
     let name = PointName { backup: *backup, revision: *revision }.blob(point);
     let folder = vm_folder(namespace, &point.attempt.vm);
-    let of = Expected { backup: *backup, folder, revision: *revision, scattered: false };
-    let ahead = Ahead { of, name };
+    let row = catalog.point_state(*backup)?;
+    // (L1) Of one that is stale, a rename that its point does not say yet may have left others in another folder.
+    let (sealed, scattered) = row.map_or((0, true), |row| (row.revision, row.wanted > row.revision));
+    let before = Expected { backup: *backup, folder, revision: sealed, scattered };
+    let ahead = Ahead { before, revision: *revision, name };
     match seal(volume, namespace.id, &ahead.name, &encode(repository, *revision, point)?) {
         Ok(()) => Ok(Some(ahead)),
         Err(EngineError::Volume(VolumeError::Exists { .. }) | EngineError::Damaged(_)) => {
@@ -131,9 +136,9 @@ pub(crate) fn seal_ahead(
 
 /// (L8) Removes what [`seal_ahead`] sealed of a change that is refused. What cannot be removed the row is sealed above.
 pub(crate) fn unseal(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]) {
-    for Ahead { of, name } in ahead {
+    for Ahead { before, revision, name } in ahead {
         if let Err(error) = remove(volume, name) {
-            let is_noted = catalog.mark_point_stale(of.backup, of.revision).is_ok();
+            let is_noted = catalog.mark_point_stale(before.backup, *revision).is_ok();
             tracing::error!(%name, %error, is_noted, "cannot remove the point of a change that was refused");
         }
     }
@@ -144,14 +149,14 @@ pub(crate) fn unseal(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]
 /// # Errors
 /// The volume's and the catalog's; what is left is removed when the points are sealed anew.
 pub(crate) fn settle(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]) -> Result<(), EngineError> {
-    let expected: Vec<Expected> = ahead.iter().map(|one| one.of.clone()).collect();
+    let expected: Vec<Expected> = ahead.iter().map(|one| one.before.clone()).collect();
     let mut found = revisions(volume, &expected)?;
-    for of in expected {
-        let names = found.remove(&of.backup).unwrap_or_default();
-        for (_, older) in names.iter().filter(|(revision, _)| *revision < of.revision) {
+    for Ahead { before: Expected { backup, .. }, revision, .. } in ahead {
+        let names = found.remove(backup).unwrap_or_default();
+        for (_, older) in names.iter().filter(|(other, _)| other < revision) {
             remove(volume, older)?;
         }
-        catalog.note_point_sealed(of.backup, of.revision)?;
+        catalog.note_point_sealed(*backup, *revision)?;
     }
     Ok(())
 }

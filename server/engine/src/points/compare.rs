@@ -339,20 +339,27 @@ fn highest_readable(
     names: Vec<(u32, BlobName)>,
     comparison: &mut Comparison,
 ) -> Option<PointRecord> {
+    let mut highest: Option<PointRecord> = None;
     for (revision, name) in names {
-        match read(between.volume, between.repository, &name) {
-            Ok(point) => return Some(point),
-            Err(error @ EngineError::Damaged(_)) if one.is_known(revision) => {
+        if highest.is_some() && one.is_known(revision) {
+            break;
+        }
+        match (read(between.volume, between.repository, &name), &mut highest) {
+            (Ok(point), None) => highest = Some(point),
+            // (L5) A change of its lock may not have got as far as its row: the stricter counts.
+            (Ok(point), Some(highest)) => highest.lock = highest.lock.stricter(&point.lock),
+            (Err(_), Some(_)) => {}
+            (Err(error @ EngineError::Damaged(_)), None) if one.is_known(revision) => {
                 tracing::warn!(%name, %error, "a point is damaged; the catalog knows what it said");
             }
             // (K7) Whatever is in the way.
-            Err(error) => {
+            (Err(error), None) => {
                 let what = format!("restore point {} is not known, or not all of it: {error}", one.backup);
                 comparison.problem(one.backup, name.to_string(), what);
             }
         }
     }
-    None
+    highest
 }
 
 fn enter(

@@ -139,8 +139,14 @@ impl<'a> Sweep<'a> {
         }
         let mut candidate = *candidate;
         let opened = store.containers.get(candidate.id, candidate.class);
+        let is_missing = opened.as_ref().is_err_and(|error| error.is_missing());
+        // (G6, N7) What cannot be opened now may be the only sound copy of what is lacking, or the only one that its agents
+        // can open.
+        if !is_damaged && lacks && opened.is_err() && !is_missing {
+            return Ok(());
+        }
         // A file that is not there gives nothing back.
-        if is_damaged && opened.is_err_and(|error| error.is_missing()) {
+        if is_damaged && is_missing {
             candidate.stored_bytes = 0;
         }
         let stays = self.stays_with(&candidate, live);
@@ -189,7 +195,7 @@ impl<'a> Sweep<'a> {
         self.options.merge && candidate.stored_bytes < small_bytes
     }
 
-    /// (N7) What stays of it, where that is more than what is live. One that cannot be opened holds nothing that could stay.
+    /// (N7) What stays of it, where that is more than what is live. One that cannot be opened was [judged](Self::judge).
     fn with_contested(&self, one: &Doomed, map: &LiveMap) -> Result<Option<SlotSet>, EngineError> {
         let Candidate { id, class, .. } = one.candidate;
         let open = self.core.store.containers.get(id, class);

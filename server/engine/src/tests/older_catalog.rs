@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdfast_catalog::CatalogWalk as _;
 use holdfast_types::ids::BackupId;
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _, list_all};
 
 use super::agent::{backup, restore};
@@ -103,6 +104,26 @@ fn what_was_deleted_and_reclaimed_stays_deleted() {
         assert!(engine.opened().clean && engine.opened().dropped_points == 0);
         scene.is_whole(&engine);
     }
+}
+
+/// (S10) Settling raises the catalog's own number, past what the deletions since the copy had raised the volume's to.
+#[test]
+fn a_start_that_ends_while_the_catalog_is_settled_is_begun_anew() {
+    let (mut scene, copy) = Scene::new(24);
+    let engine = scene.open();
+    let gone: Vec<BackupId> = scene.points.drain(4..).map(|(_, id)| id).collect();
+    engine.delete_backups(&gone, "op", "not needed").unwrap();
+    assert_eq!(reclaim(&engine).containers_deleted, 40);
+    drop(engine);
+    let mut ended = 0;
+    for nth in 1..=12 {
+        scene.put_back(&copy);
+        let faulty = FaultyVolume::new(scene.volume.clone());
+        faulty.fail_next(OpKind::List, nth, Fault::Unavailable);
+        ended += u32::from(Engine::assemble(scene.bench.parts(Arc::new(faulty)).unwrap()).is_err());
+        scene.is_whole(&scene.open());
+    }
+    assert!(ended > 0);
 }
 
 /// Reclaimed, though no restore point was deleted since the copy was made.

@@ -244,6 +244,36 @@ fn a_rename_without_room_for_points_is_done() {
     sound(&engine, 1);
 }
 
+/// (L1) A lock that is changed before the point says the new name of its VM leaves nothing in the folder of the old one.
+#[test]
+fn a_lock_between_a_rename_and_its_point_leaves_no_older_point() {
+    let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+    let id = made(&engine, "web", 1);
+    volume.fail_next(OpKind::Create, 1, Fault::Full);
+    engine.rename_vm(namespace(&engine), "web", "www", "admin").unwrap();
+    engine.hold_backups(&[id], "case", "admin").unwrap();
+    assert_eq!(points(&volume.survivor()).len(), 1);
+    engine.release_holds(&[id], "closed", "admin").unwrap();
+    engine.delete_backups(&[id], "op", "x").unwrap();
+    assert_eq!(points(&volume.survivor()), []);
+}
+
+/// (L8) What is in force is not reported as refused, when what is older cannot be removed now.
+#[test]
+fn a_change_of_locks_that_cannot_tidy_up_is_done() {
+    let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume));
+    let id = made(&engine, "web", 1);
+    engine.hold_backups(&[id], "case", "admin").unwrap();
+    volume.fail_next(OpKind::List, 1, Fault::Unavailable);
+    engine.release_holds(&[id], "closed", "admin").unwrap();
+    assert!(lock_of(&engine, id).hold.is_none());
+    engine.retention_job().step(&Budget::unlimited()).unwrap();
+    assert_eq!(points(&volume.survivor()).len(), 1);
+    assert_eq!(sealed_lock(&bench, &volume.survivor(), id), lock_of(&engine, id));
+}
+
 /// (L8) A crash between the point and the row leaves the stricter of both.
 #[test]
 fn a_crash_in_a_change_of_locks_leaves_the_stricter() {
