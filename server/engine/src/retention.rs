@@ -257,13 +257,13 @@ pub(crate) fn empty_namespace(
     Ok((vms.len() as u64, deleted))
 }
 
-/// (L4) Advances the lock clock when it lags.
+/// (L4) Advances the lock clock when it lags. Where the time of day is behind it that writes nothing.
 pub(crate) fn advance_if_due(core: &Core) -> Result<(), EngineError> {
     let is_due = match core.catalog.lock_time()? {
         None => true,
         Some(shown_ms) => {
             let lag_ms = core.clock.now_ms().saturating_sub(shown_ms);
-            lag_ms >= IDLE_LAG_MS || (lag_ms >= LAG_MS && core.catalog.has_locks()?)
+            lag_ms <= 0 || lag_ms >= IDLE_LAG_MS || (lag_ms >= LAG_MS && core.catalog.has_locks()?)
         }
     };
     if is_due {

@@ -394,6 +394,20 @@ fn a_clock_that_is_set_forward_releases_nothing_at_once() {
     engine.delete_backups(&[id], "admin", "x").unwrap();
 }
 
+/// (L4) What passes while the clock is behind is no credit for the jump that sets it right.
+#[test]
+fn a_clock_that_was_behind_and_jumps_releases_nothing() {
+    let (bench, volume) = (Bench::new(), MemoryVolume::new());
+    let (engine, id) = locked(&bench, &volume, 7);
+    bench.clock.set_by_ms(-5 * DAY_MS);
+    for _ in 0..4 {
+        bench.clock.advance_ms(DAY_MS);
+        engine.retention_job().step(&Budget::unlimited()).unwrap();
+    }
+    bench.clock.set_by_ms(20 * DAY_MS);
+    assert!(is_locked(&engine.delete_backups(&[id], "admin", "x")));
+}
+
 #[test]
 fn a_second_process_is_refused_as_well() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
