@@ -61,7 +61,9 @@ fn a_disk_that_cannot_be_opened_does_not_cost_the_others() {
         .run(&["backup", "--vm", "vm", missing, good.arg()])
         .fails(3, &["Partial", "disk missing", "missing.raw"]);
     assert_eq!(disks_of_latest(&agent, "vm"), ["good"]);
-    assert_eq!(agent.read_back("vm"), good.bytes());
+    let restored = folder.path().join("restored.raw");
+    agent.restore("vm", Some("good"), &restored);
+    good.assert_same(&restored);
     let summary = agent.run(&["backup", "--vm", "vm", missing, good.arg(), "--json"]).fails(3, &[]).summary();
     assert_eq!(summary["ok"], false, "{summary}");
     assert_eq!(summary["failed_disks"][0]["disk"], "missing", "{summary}");
@@ -103,7 +105,12 @@ fn a_partial_restore_point_says_so_wherever_it_is_listed() {
     std::fs::create_dir(&to).unwrap();
     let restore = ["restore", "latest", "--vm", "vm", "--disk", "lost", "--to", to.to_str().unwrap()];
     agent.run(&restore).fails(1, &["lost", "partial", "earlier backup"]);
-    agent.restore("vm", None, &to.join("good.raw"));
+    agent.restore("vm", Some("good"), &to.join("named.raw"));
+    good.assert_same(&to.join("named.raw"));
+    // Who names no disk asks for all of them, and does not get that.
+    let all = ["restore", "latest", "--vm", "vm", "--to", to.to_str().unwrap(), "--json"];
+    let summary = agent.run(&all).fails(3, &[]).summary();
+    assert_eq!((summary["ok"].as_bool(), &summary["missing_disks"]), (Some(false), &lacks), "{summary}");
     good.assert_same(&to.join("good.raw"));
     // The older one still has the disk, and the next whole one is not partial.
     std::fs::rename(&moved, lost.path()).unwrap();
