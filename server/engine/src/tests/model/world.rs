@@ -349,6 +349,10 @@ impl World {
             Restart::OlderCatalog => self.put_back(),
             Restart::Clean | Restart::Kill => false,
         };
+        if is_older {
+            // Its namespace may have been made anew, of which the run is not.
+            self.run.clear();
+        }
         self.start();
         if !self.hidden.is_empty() {
             self.live_with_hidden(how);
