@@ -187,7 +187,10 @@ impl Recovery {
         };
         let disabled_tokens = catalog.disable_tokens()?;
         let points = enter_points(&*self.volume, &catalog, progress)?;
-        catalog.ensure_namespace(DEFAULT_NAMESPACE)?;
+        // A point that cannot be read yet may bring it, with its id (P6): a second one would part its VMs from their backups.
+        if points.unread.is_empty() {
+            catalog.ensure_namespace(DEFAULT_NAMESPACE)?;
+        }
         let of = snapshot
             .as_ref()
             .map_or_else(|| "no snapshot".to_owned(), |(name, _)| format!("snapshot {name}"));

@@ -24,6 +24,19 @@ pub struct NamespaceRecord {
     pub key_id: Option<KeyId>,
 }
 
+impl NamespaceRecord {
+    /// The namespace of containers of which no point has told the name yet.
+    pub fn unnamed(id: NamespaceId) -> Self {
+        let created_ms = i64::try_from(id.0.timestamp_ms()).unwrap_or(0);
+        Self { id, name: format!("recovered-{id}"), created_ms, key_id: None }
+    }
+
+    /// Whether its name was [made up](Self::unnamed).
+    pub fn is_unnamed(&self) -> bool {
+        self.name == Self::unnamed(self.id).name
+    }
+}
+
 /// How a repository cuts extents into chunks. Recorded when it is created and never changed: backups cut in
 /// another way would share nothing with those that are there. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

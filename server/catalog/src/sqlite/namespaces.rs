@@ -75,7 +75,7 @@ fn insert(connection: &Connection, record: &NamespaceRecord) -> Result<()> {
 }
 
 /// The namespace of `wanted`'s id, or `wanted` itself, created. Where another has its name, the id is added to it. One that
-/// was made without knowing of its key gets it (N2).
+/// was made without knowing of its key gets it (N2), and one without its name that, unless another has it.
 pub(super) fn restore(connection: &Connection, wanted: &NamespaceRecord) -> Result<NamespaceRecord> {
     if let Some(mut found) = by_id(connection, wanted.id)? {
         if let (None, Some(key_id)) = (found.key_id, wanted.key_id) {
@@ -86,6 +86,15 @@ pub(super) fn restore(connection: &Connection, wanted: &NamespaceRecord) -> Resu
                 )
                 .or_error("write")?;
             found.key_id = Some(key_id);
+        }
+        if found.is_unnamed() && by_name(connection, &wanted.name)?.is_none() {
+            connection
+                .execute(
+                    "UPDATE namespaces SET name = ? WHERE id = ?",
+                    params![wanted.name, wanted.id.to_bytes()],
+                )
+                .or_error("write")?;
+            found.name.clone_from(&wanted.name);
         }
         return Ok(found);
     }

@@ -251,6 +251,14 @@ fn a_namespace_comes_back_under_its_id(f: &Fixture) {
     let twin = NamespaceRecord { id: NamespaceId(ulid::Ulid(5)), ..wanted };
     let restored = f.restore_namespace(&twin).unwrap();
     assert_eq!((restored.id, restored.name), (twin.id, format!("berlin-{}", twin.id)));
+    // Of its containers alone its name is not known.
+    let unnamed = NamespaceRecord::unnamed(NamespaceId(ulid::Ulid(7)));
+    assert_eq!(f.restore_namespace(&unnamed).unwrap(), unnamed);
+    let taken = NamespaceRecord { name: "berlin".into(), ..unnamed.clone() };
+    assert_eq!(f.restore_namespace(&taken).unwrap(), unnamed, "another has that name");
+    let named = NamespaceRecord { name: "hamburg".into(), ..unnamed };
+    assert_eq!(f.restore_namespace(&named).unwrap(), named);
+    assert_eq!(f.namespace_by_name("hamburg").unwrap(), Some(named));
     let bad =
         NamespaceRecord { id: NamespaceId(ulid::Ulid(6)), name: "a\nb".into(), created_ms: 0, key_id: None };
     assert!(matches!(f.restore_namespace(&bad), Err(CatalogError::Invalid { .. })));

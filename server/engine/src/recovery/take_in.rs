@@ -217,19 +217,13 @@ fn adopt(catalog: &dyn Catalog, adopted: &[ContainerRecord]) -> Result<(), Catal
     catalog.add_containers(adopted)
 }
 
-/// A catalog put back from an older copy may lack the namespace of a container. No restore point is in it: those bring
-/// their namespaces with them.
+/// A catalog put back from an older copy may lack the namespace of a container. Restore points bring their namespaces with
+/// them; those whose points cannot be read yet (P6) bring its name later.
 fn ensure_namespace(catalog: &dyn Catalog, id: NamespaceId) -> Result<(), CatalogError> {
     if catalog.namespace(id)?.is_some() {
         return Ok(());
     }
-    let created_ms = i64::try_from(id.0.timestamp_ms()).unwrap_or(0);
-    let made = catalog.restore_namespace(&NamespaceRecord {
-        id,
-        name: format!("recovered-{id}"),
-        created_ms,
-        key_id: None,
-    })?;
+    let made = catalog.restore_namespace(&NamespaceRecord::unnamed(id))?;
     tracing::warn!(namespace = made.name, "made a namespace for containers whose own is not known");
     Ok(())
 }

@@ -349,10 +349,6 @@ impl World {
             Restart::OlderCatalog => self.put_back(),
             Restart::Clean | Restart::Kill => false,
         };
-        if is_older {
-            // Its namespace may have been made anew, of which the run is not.
-            self.run.clear();
-        }
         self.start();
         if !self.hidden.is_empty() {
             self.live_with_hidden(how);
@@ -442,7 +438,9 @@ impl World {
         catalog.disable_tokens().unwrap();
         let found = enter_points(&*self.new_volume(), &catalog, &NoProgress).unwrap();
         assert!(found.problems.is_empty() || !self.hidden.is_empty(), "{:?}", found.problems);
-        catalog.ensure_namespace("default").unwrap();
+        if found.unread.is_empty() {
+            catalog.ensure_namespace("default").unwrap();
+        }
         catalog.checkpoint().unwrap();
         drop(catalog);
         self.drop_lost_rows();
