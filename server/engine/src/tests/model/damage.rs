@@ -105,11 +105,14 @@ impl World {
         let known = self.engine().catalog().container(id).unwrap();
         let is_known = known.is_some_and(|row| row.state != holdfast_catalog::ContainerState::Condemned);
         let hurt = self.census.hurt.remove(&id).expect("just seen");
+        let blob = ContainerName { id, class: hurt.class }.blob();
         if !is_known {
-            // Deleted: nothing needs it.
+            // Deleted: nothing needs it. Or an older catalog has no row of it: then it stays what it is.
+            if self.memory.get(&blob).is_some() {
+                self.census.hurt.insert(id, hurt);
+            }
             return;
         }
-        let blob = ContainerName { id, class: hurt.class }.blob();
         self.told(format!("{blob} is as it was"));
         self.memory.replace(&blob, hurt.bytes.clone());
         let _ = self.volume.damage(&blob, &Damage::Replace { bytes: hurt.bytes.to_vec() });
