@@ -150,12 +150,12 @@ impl<'a> Agent<'a> {
         Arc::clone(&self.committing)
     }
 
-    /// Whether the restore point may exist although its commit was not answered.
+    /// Returns whether the restore point may exist although its commit was not answered.
     pub(super) fn is_committing(&self) -> bool {
         self.committing.load(Ordering::Relaxed)
     }
 
-    /// What ended a commit that was not answered.
+    /// Says of a commit that was not answered that its restore point may exist.
     pub(super) fn unclear(&self, error: ClientError) -> ClientError {
         let backup = self.session.as_ref().map(|session| session.backup_id.as_str()).unwrap_or_default();
         let left = format!(

@@ -53,7 +53,7 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
              is missing",
         );
     }
-    // Whoever names a disk did not ask for the others.
+    // A disk that is named is asked for alone.
     let lacking = if restore.disk.is_none() { backup.missing_disks.as_slice() } else { &[] };
     let words = Words { done: "Restored", lacking, to_stdout };
     finish(context.output, &words, &backup, &reader, outcomes, begun)

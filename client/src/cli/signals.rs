@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cancel::Cancel;
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 
-/// Whether this process was started with SIGHUP ignored, as `nohup` does, so that it outlives its terminal.
+/// Returns whether this process was started with SIGHUP ignored, as `nohup` does, so that it outlives its terminal.
 fn ignores_hangup() -> bool {
     // A mask of signals in hexadecimal digits; the lowest bit is that of signal 1, SIGHUP.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -158,7 +158,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the user ended the command.
+    /// Returns whether the user ended the command.
     pub const fn is_interrupted(&self) -> bool {
         match self {
             Self::Interrupted => true,

@@ -47,7 +47,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Those of these extents.
+    /// The regions of these extents.
     pub(super) fn of(&self, extents: Range<u64>) -> BTreeSet<Commitment> {
         self.regions.lock().range(extents).flat_map(|(_, regions)| regions).copied().collect()
     }

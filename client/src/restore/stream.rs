@@ -44,7 +44,7 @@ pub(super) struct DiskStreams {
     pub(super) progress: Arc<dyn Progress>,
     pub(super) report_damage: bool,
     pub(super) from_volume: bool,
-    /// Whether some of it is read once more.
+    /// True when some of it is read once more.
     pub(super) is_again: bool,
     pub(super) spans: Spans,
     pub(super) flow: Flow,

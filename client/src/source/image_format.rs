@@ -3,7 +3,7 @@
 /// Bytes that tell all of them.
 pub(super) const HEAD_BYTES: usize = 512;
 
-/// What an image of each format begins with, and where: the formats' own specifications, as `qemu-img` reads them.
+/// Bytes that an image of each format begins with, and their offset: the formats' own specifications, as `qemu-img` reads them.
 const FORMATS: [(&str, usize, &[u8]); 10] = [
     ("qcow2", 0, b"QFI\xfb"),
     ("QED", 0, b"QED\0"),
@@ -18,7 +18,7 @@ const FORMATS: [(&str, usize, &[u8]); 10] = [
     ("Parallels", 0, b"WithouFreSpacExt"),
 ];
 
-/// The format of the image that begins with these bytes; `None` when it is none that is known.
+/// The format of the image that begins with these bytes; `None` for anything else.
 pub(super) fn image_format(head: &[u8]) -> Option<&'static str> {
     let begins = |at: usize, magic: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(magic));
     FORMATS.iter().find(|(_, at, magic)| begins(*at, magic)).map(|(format, _, _)| *format)

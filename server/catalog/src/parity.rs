@@ -26,7 +26,7 @@ pub trait Parities: Send + Sync + fmt::Debug {
     fn parity_groups(&self, after: Option<ContainerId>, limit: u32) -> Result<Vec<(ContainerId, bool)>>;
     /// The containers of a group, those that are being deleted, too.
     fn parity_members(&self, number: ContainerId) -> Result<Vec<ContainerRecord>>;
-    /// Whether a group's blob was found damaged or missing. A group that is not known is skipped.
+    /// Returns whether a group's blob was found damaged or missing. A group that is not known is skipped.
     fn mark_parity_group(&self, number: ContainerId, damaged: bool) -> Result<()>;
     /// Up to `limit` groups that are marked.
     fn damaged_parity_groups(&self, limit: u32) -> Result<Vec<ContainerId>>;

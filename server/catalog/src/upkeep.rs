@@ -15,7 +15,7 @@ pub const REPOSITORY_FORMAT: u32 = 1;
 /// Problems [`Upkeep::integrity_check`] names at most.
 pub const INTEGRITY_PROBLEMS_MAX: u32 = 100;
 
-/// Whether to go on with what takes long.
+/// True when to go on with what takes long.
 pub type GoOn = Box<dyn FnMut() -> bool + Send>;
 
 /// Asked at start, by checks and for metrics. Across processes: nothing here changes rows, and none of it

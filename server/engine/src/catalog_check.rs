@@ -18,14 +18,14 @@ use crate::ingest::Sessions;
 use crate::jobs::{Budget, Job, JobError, Step};
 use crate::points;
 
-/// What a start takes for it at most: enough for some 200 MB.
+/// The longest that a start takes for it: enough for some 200 MB.
 const AT_START: Duration = Duration::from_secs(2);
 
 /// Between two looks, and how often is asked whether one is due.
 const INTERVAL_MS: i64 = 24 * 3_600_000;
 const LOOK: Duration = Duration::from_secs(60);
 
-/// What looking through the database came to.
+/// The outcome of looking through the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Looked {
     /// It was told to stop before the end.
@@ -68,7 +68,7 @@ fn look(catalog: &dyn Catalog, health: &Health, location: &str, go_on: GoOn) -> 
     Ok(Looked::Damaged)
 }
 
-/// What is wrong and what to do.
+/// The message for operators: the problem, and what to do.
 fn damaged(what: &str, location: &str) -> String {
     format!(
         "the catalog is damaged ({what}). Stop the server, move catalog.db away, and run 'holdfast-server recover --from \

@@ -210,7 +210,7 @@ impl Core {
         let _deleting = self.deleting.lock();
         // While something is damaged, any copy may be the only sound one of what an older restore point needs; and
         // while the index has lost entries, other copies may not be found.
-        if self.store.has_damage() || !self.store.index.is_whole() {
+        if self.store.has_damage() || !self.store.reported().is_empty() || !self.store.index.is_whole() {
             return Ok(());
         }
         self.check_writable()?;

@@ -23,7 +23,7 @@ pub(crate) struct DamageJob {
     after: Mutex<After>,
 }
 
-/// What this round looked at last.
+/// The places that this round looked at last.
 #[derive(Debug, Default)]
 struct After {
     damaged: Option<ContainerId>,

@@ -30,7 +30,7 @@ fn parse(name: &BlobName) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Those that lie there, in ascending order.
+/// The numbers on the volume, in ascending order.
 fn on_volume(volume: &dyn Volume) -> Result<Vec<u64>, VolumeError> {
     let mut found = Vec::new();
     for entry in list_all(volume, &folder()) {
@@ -58,7 +58,7 @@ const AHEAD: u64 = 1 << 32;
 /// leaves a catalog that is still older.
 ///
 /// # Errors
-/// The volume's. No room is none: then such a crash leaves restore points that were deleted.
+/// The volume's. A full disk is no error: such a crash then leaves restore points that were deleted.
 pub(crate) fn keep_ahead(volume: &dyn Volume, generation: u64) -> Result<u64, EngineError> {
     let ahead = generation.saturating_add(AHEAD);
     match volume.create(&name(ahead)).and_then(|blob| blob.seal()) {
@@ -74,7 +74,7 @@ pub(crate) fn keep_ahead(volume: &dyn Volume, generation: u64) -> Result<u64, En
 /// (G10) Raises the volume's generation to the catalog's, durably: before anything is removed.
 ///
 /// # Errors
-/// The volume's and the catalog's. No room is none: what is going to be removed makes some.
+/// The volume's and the catalog's. A full disk is no error: what is going to be removed makes room.
 pub(crate) fn raise(volume: &dyn Volume, catalog: &dyn Catalog) -> Result<(), EngineError> {
     let wanted = catalog.commits()?.generation;
     let there = on_volume(volume)?;

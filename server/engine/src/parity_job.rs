@@ -235,7 +235,7 @@ impl ParityJob {
     }
 }
 
-/// Whether there was something to do; there was nothing that could be done when there is no room.
+/// Returns whether there was something to do; there was nothing that could be done when there is no room.
 fn has_done(done: Result<bool, EngineError>) -> Result<bool, EngineError> {
     match done {
         Err(EngineError::Full(_)) => Ok(false),

@@ -112,7 +112,7 @@ pub(crate) fn change_locks(
     Ok(changed)
 }
 
-/// Seals what the point of a restore point says once its lock is changed; `None`: the change is none.
+/// Seals what the point of a restore point says once its lock is changed; `None`: it changes nothing.
 fn seal_changed(
     core: &Core,
     id: BackupId,

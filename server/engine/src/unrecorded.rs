@@ -47,7 +47,7 @@ impl Rest {
     }
 }
 
-/// What lies on the volume and could not be read.
+/// Points and containers on the volume that could not be read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Unread {
     /// Restore points of which a point could not be read or entered: not all that is to be known of them is.
@@ -91,7 +91,7 @@ impl Unrecorded {
         *self.rest.lock() = None;
     }
 
-    /// What could not be read.
+    /// Points and containers that could not be read.
     pub(crate) fn unread(&self) -> Arc<Unread> {
         Arc::clone(&self.unread.lock())
     }
@@ -101,7 +101,7 @@ impl Unrecorded {
         change(Arc::make_mut(&mut *self.unread.lock()));
     }
 
-    /// Whether everything was read.
+    /// Returns whether everything was read.
     pub(crate) fn is_all_read(&self) -> bool {
         let unread = self.unread();
         unread.points.is_empty() && unread.containers.is_empty()

@@ -246,7 +246,7 @@ fn open(
     Ok(Some((volume, tiers)))
 }
 
-/// What to do about settings that do not name the bucket data lies in.
+/// Says what to do about settings that do not name the bucket data lies in.
 fn names_no_bucket(location: &str) -> String {
     format!(
         "data lies in {location} alone, and the settings name no bucket: set s3 (and what else the bucket needs), then restart the \

@@ -19,7 +19,7 @@ const LEAVING_MAX: usize = 4_000_000;
 /// Restore points of a VM by the policy that decides about them.
 type Governed = HashMap<PolicyId, Vec<RestorePoint<BackupId>>>;
 
-/// What leaves, and VMs with too many restore points, of which nothing counts as leaving.
+/// Restore points that leave, and VMs with too many restore points, of which nothing counts as leaving.
 #[derive(Debug, Default)]
 pub(crate) struct Leaving {
     pub(crate) points: HashSet<BackupId>,

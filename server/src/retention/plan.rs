@@ -35,7 +35,7 @@ impl Decided {
 /// Decides about those restore points of a VM that are `mine`, newest first. `None`: there are [too many](too_many). Blocks.
 ///
 /// # Errors
-/// Those of the catalog.
+/// The catalog's.
 pub(crate) fn decide_vm(
     catalog: &dyn Catalog,
     now_ms: i64,

@@ -237,7 +237,7 @@ fn one_vm(
 /// (L9) Deletes those of `ids` that are not locked or held, nor gone, by now: how many, and which were locked or held. Blocks.
 ///
 /// # Errors
-/// Those of the engine.
+/// The engine's.
 pub(crate) fn delete_free(
     engine: &Engine,
     ids: &[BackupId],

@@ -46,7 +46,7 @@ impl Record {
         Ok(Self { known, file })
     }
 
-    /// Whether a mutation of this [`digest`] was killed.
+    /// Returns whether a mutation of this [`digest`] was killed.
     pub(super) fn has(&self, digest: &str) -> bool {
         self.known.contains(digest)
     }

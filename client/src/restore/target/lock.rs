@@ -29,7 +29,7 @@ pub(super) fn in_use(path: &Path) -> ClientError {
     failed("writing", path)(io::Error::other(message))
 }
 
-/// Whether the name leads to this open file, and not to another of the same name.
+/// Returns whether the name leads to this open file, and not to another of the same name.
 pub(super) fn leads_to(path: &Path, file: &File) -> io::Result<bool> {
     let ours = file.metadata()?;
     match std::fs::symlink_metadata(path) {

@@ -31,7 +31,7 @@ impl NamespaceRecord {
         Self { id, name: format!("recovered-{id}"), created_ms, key_id: None }
     }
 
-    /// Whether its name was [made up](Self::unnamed).
+    /// Returns whether its name was [made up](Self::unnamed).
     pub fn is_unnamed(&self) -> bool {
         self.name == Self::unnamed(self.id).name
     }

@@ -139,7 +139,7 @@ pub struct RetentionPolicy {
 }
 
 impl RetentionPolicy {
-    /// Whether it deletes anything.
+    /// Returns whether it deletes anything.
     pub const fn is_at_work(&self) -> bool {
         self.enabled && self.resting_since_ms.is_none()
     }

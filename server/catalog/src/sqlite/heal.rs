@@ -1,4 +1,4 @@
-//! What is wrong with the database, and making good what follows from rows that are sound.
+//! Finds problems in the database, and makes good what follows from rows that are sound.
 //!
 //! A flipped bit hides rows: from a look-up by an index, or from everything. What is only in an index is made anew from the
 //! table. Rows that a table lost stay lost, but for those of restore points: their points are on the volume.
@@ -43,7 +43,7 @@ const OF_ORDER: &str = "sqlite_autoindex_backups_3";
 const OF_BACKUPS: [&str; 5] =
     ["disks", "verifications", "damaged_disks", "attributed_backups", "backup_places"];
 
-/// What is wrong with the database, its references and the rows of restore points.
+/// Problems in the database, its references and the rows of restore points.
 pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
     let mut problems = connection::problems(connection, INTEGRITY_PROBLEMS_MAX)?;
     let incomplete: i64 = connection
@@ -102,7 +102,7 @@ pub(super) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// What a problem is about: a table, and the index of it that is wrong, if it is one.
+/// The object of a problem: a table, and the index of it that is wrong, if it is one.
 type Object = Option<(String, Option<String>)>;
 
 fn object(connection: &Connection, problem: &str) -> Result<Object> {

@@ -24,7 +24,7 @@ pub(super) struct Hints {
 pub(super) struct Cut {
     /// The length of each chunk.
     pub(super) lengths: Vec<u32>,
-    /// Whether these are the chunks that were stored: the directory has their lengths, which fill the region, or the
+    /// True when these are the chunks that were stored: the directory has their lengths, which fill the region, or the
     /// name of every one; or each is a recipe node, and there are as many as the region's header says.
     pub(super) is_proved: bool,
 }

@@ -225,7 +225,7 @@ impl ParentDisk {
         let reach = self.reach.as_ref().map(|reach| &*reach.containers);
         let may_be_cold = store.leftovers.may_be_cold(reach);
         // (N6) Where agents reported something, it is withheld, so that it is sent again.
-        let is_doubted = is_offered && store.reported_count(namespace) > 0;
+        let is_doubted = is_offered && store.reported_within(namespace, reach);
         if !may_be_cold && !is_doubted && !store.has_open_damage(namespace) {
             return true;
         }

@@ -151,7 +151,7 @@ impl Sessions {
         live
     }
 
-    /// Whether a session that has not ended makes this restore point.
+    /// Returns whether a session that has not ended makes this restore point.
     pub(crate) fn makes(&self, backup: BackupId) -> bool {
         self.0.lock().by_id.values().any(|session| session.backup == backup)
     }

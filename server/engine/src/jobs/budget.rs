@@ -105,7 +105,7 @@ impl Budget {
         self.stop.is_set()
     }
 
-    /// What tells the step to end.
+    /// The flag that tells the step to end.
     pub const fn stop(&self) -> &StopFlag {
         &self.stop
     }

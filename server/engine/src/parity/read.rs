@@ -35,7 +35,7 @@ struct Group {
 #[derive(Debug)]
 pub struct Made {
     pub bytes: Vec<u8>,
-    /// Whether all of them are right. Otherwise a window that cannot be made is as it lies there, or zeros.
+    /// True when all of them are right. Otherwise a window that cannot be made is as it lies there, or zeros.
     pub is_whole: bool,
 }
 

@@ -91,7 +91,7 @@ impl ParityJob {
         Ok(false)
     }
 
-    /// Whether it lies in another place alone: reading it would cost more than parity is worth.
+    /// Returns whether it lies in another place alone: reading it would cost more than parity is worth.
     fn is_far(&self, record: &ContainerRecord) -> bool {
         let name = ContainerName { id: record.id, class: record.class }.blob();
         self.core.volume.open(&name).is_ok_and(|blob| !blob.is_at_hand())

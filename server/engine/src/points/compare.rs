@@ -293,7 +293,7 @@ struct Differing {
 }
 
 impl Differing {
-    /// Whether the row says all that this revision of the point said.
+    /// Returns whether the row says all that this revision of the point said.
     fn is_known(&self, revision: u32) -> bool {
         self.row.as_ref().is_some_and(|row| revision <= row.revision)
     }

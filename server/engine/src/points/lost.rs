@@ -29,7 +29,7 @@ pub(crate) fn listed(volume: &dyn Volume) -> Result<Vec<BackupId>, EngineError> 
     Ok(ids)
 }
 
-/// Those of `listed` that are lost: not `known` (both by id), in the making, or deleted. `is_live` says of a restore point
+/// Restore points of `listed` that are lost: not `known` (both by id), being committed, or deleted. `is_live` says of a restore point
 /// whether a session that has not ended makes it.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::store::{Domain, Found};
 
-/// What of it stays beside what is `live`; `None`: nothing more does. Of a copy outside of the window it is not known whether
+/// The chunks of it that stay beside what is `live`; `None`: nothing more does. Of a copy outside of the window it is not known whether
 /// it is live: then this one stays.
 ///
 /// # Errors

@@ -22,10 +22,10 @@ const OPENED_AT_ONCE: usize = 32;
 /// Containers looked up before their directories are read, where many have to be: up to 16 MiB of directories.
 const OPENED_TOGETHER: usize = 128;
 
-/// What could not be taken in.
+/// Containers that could not be taken in.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
-    /// Those left without a row, since the catalog took no change, and why.
+    /// Containers left without a row, since the catalog took no change, and why.
     pub(crate) refused: Option<(Files, CatalogError)>,
     /// (S12) Those that cannot be read now.
     pub(crate) unread: Files,

@@ -37,7 +37,7 @@ impl ChunkStore {
         failure.map_or_else(|| copies.into_iter().collect(), Err)
     }
 
-    /// Whether the region that a copy lies in has just this payload. What cannot be read has not.
+    /// Returns whether the region that a copy lies in has just this payload. What cannot be read has not.
     pub(crate) fn has_payload(&self, copy: &Found, payload: &[u8]) -> bool {
         let (open, region) = (&copy.container, copy.location.region);
         open.directory().region(region).is_some_and(|record| record.stored_bytes as usize == payload.len())

@@ -92,7 +92,7 @@ impl State {
         true
     }
 
-    /// Whether it had healed.
+    /// Returns whether it had healed.
     fn reopen(&mut self, container: ContainerId) -> bool {
         let Some(known) = self.known.get_mut(&container).filter(|known| known.healed) else { return false };
         known.healed = false;

@@ -115,15 +115,21 @@ impl ChunkStore {
     /// # Errors
     /// When the index or the catalog fails; the next call tries again.
     pub(crate) fn settle_report(&self, container: ContainerId, region: u16) -> Result<(), EngineError> {
-        let Some(record) = self.catalog.container(container)? else { return Ok(()) };
+        let forget = || self.reported.forget(|of, one| (of, one) == (container, region));
+        let Some(record) = self.catalog.container(container)? else {
+            // Reported while it was being deleted.
+            forget();
+            return Ok(());
+        };
         let Ok(open) = self.containers.get(container, record.class) else { return Ok(()) };
+        // (D1) Kept, or what was sent again might be deleted with what another session left.
         let mut holds = self.leftovers.holds();
-        let is_replaced = self.hold_copies(&open, record.class, &|one| one == region, &mut holds);
-        holds.release();
-        if is_replaced? {
-            self.catalog.forget_report(container, region)?;
-            self.reported.forget(|of, one| (of, one) == (container, region));
+        if !self.hold_copies(&open, record.class, &|one| one == region, &mut holds)? {
+            holds.release();
+            return Ok(());
         }
+        self.catalog.forget_report(container, region)?;
+        forget();
         Ok(())
     }
 

@@ -32,7 +32,7 @@ impl NodeReader {
         Self { sound_only: true, ..Self::new(store, domain) }
     }
 
-    /// Whether nothing out of damaged containers counts.
+    /// Returns whether nothing out of damaged containers counts.
     pub(crate) const fn is_sound_only(&self) -> bool {
         self.sound_only
     }

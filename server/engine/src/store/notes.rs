@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
+use roaring::RoaringTreemap;
 
 use super::chunks::ChunkStore;
 use super::damage::Found;
@@ -102,6 +103,16 @@ impl ChunkStore {
     pub(crate) fn reported_in(&self, open: &OpenContainer) -> BTreeSet<u16> {
         let all = self.reported.of(open.namespace());
         all.iter().filter(|(container, _)| *container == open.id()).map(|(_, region)| *region).collect()
+    }
+
+    /// (N6) Returns whether agents reported something in one of these containers; `None`: in any of the namespace.
+    pub(crate) fn reported_within(
+        &self,
+        namespace: NamespaceId,
+        containers: Option<&RoaringTreemap>,
+    ) -> bool {
+        let is_within = |id: ContainerId| containers.is_none_or(|containers| containers.contains(id.get()));
+        self.reported.of(namespace).into_iter().any(|(container, _)| is_within(container))
     }
 
     /// How many regions of a namespace agents reported.

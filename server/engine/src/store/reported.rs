@@ -23,7 +23,7 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    /// What the catalog knows.
+    /// The reports that the catalog knows.
     pub(super) fn load(catalog: &dyn Catalog) -> Result<Self, EngineError> {
         let reported = Self::default();
         for (container, region) in catalog.reported_regions()? {
@@ -34,7 +34,7 @@ impl Reported {
         Ok(reported)
     }
 
-    /// Those of a namespace.
+    /// The reports of a namespace.
     pub(super) fn of(&self, namespace: NamespaceId) -> Regions {
         let any = self.any.load(Ordering::Acquire);
         any.then(|| self.regions.read().get(&namespace).cloned()).flatten().unwrap_or_default()

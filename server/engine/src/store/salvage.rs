@@ -82,7 +82,7 @@ impl ChunkStore {
         Ok((None, by_index))
     }
 
-    /// Whether nothing of a container counts.
+    /// Returns whether nothing of a container counts.
     pub(crate) fn is_lost_as_a_whole(&self, container: ContainerId) -> bool {
         self.damage.findings(container).contains_key(&None)
     }

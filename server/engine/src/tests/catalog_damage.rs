@@ -114,7 +114,7 @@ fn a_restore_point_whose_disks_are_lost_is_needed_all_the_same() {
     scene.all_restore();
 }
 
-/// (G9) What is deleted, or in the making, is not lost.
+/// (G9) What is deleted, or being committed, is not lost.
 #[test]
 fn what_is_deleted_and_what_is_not_committed_yet_is_not_lost() {
     let scene = Scene::new();

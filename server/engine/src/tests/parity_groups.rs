@@ -241,7 +241,7 @@ fn parity_that_cannot_be_read_now_is_kept() {
     assert!(whole(&engine, &ids));
 }
 
-/// (E9) A region's header is needed only where there is no directory: that it rotted is no damage, whoever reads it.
+/// (E9) A region's header is needed only where there is no directory: a header that rotted is no damage for any reader.
 #[test]
 fn a_regions_header_that_rotted_is_no_damage() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());

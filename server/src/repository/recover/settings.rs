@@ -1,4 +1,4 @@
-//! What a server made of a bucket needs to be told of it, so that it can read from there.
+//! Settings that a server made of a bucket needs, so that it can read from there.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -22,7 +22,7 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// What a recovery from `bucket` was told, put into `file` as far as it does not say it. (S13) `is_plain`: the
+    /// Settings that a recovery from `bucket` was told, put into `file` as far as it does not say it. (S13) `is_plain`: the
     /// repository is not encrypted, which the server has to be told as well.
     pub fn keep(resolved: &Resolved, bucket: &str, is_plain: bool, file: Option<&Path>) -> Self {
         let mut settings = vec![("s3", Value::from(bucket))];
