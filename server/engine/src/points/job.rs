@@ -156,7 +156,13 @@ pub(crate) fn look_again(core: &Core) -> Result<(), EngineError> {
         let _changing = core.changing_points.lock();
         let found = compare(between, &mut |error| Err(error.into()), &NoProgress)?;
         core.raise_last_commit(catalog.commits()?.last);
-        core.unrecorded.note_unread(|unread| note_found(&found, unread));
+        core.unrecorded.note_unread(|unread| {
+            // What was found unread meanwhile was not asked for.
+            unread.points.retain(|id| !before.points.contains(id));
+            unread.names.retain(|name| !before.names.contains(name));
+            unread.points.extend(&found.unread);
+            unread.names.extend(found.problems.iter().map(|problem| problem.object.clone()));
+        });
         let left = found.unread.len();
         tracing::info!(before = before.points.len(), left, "looked again at points that could not be read");
     }

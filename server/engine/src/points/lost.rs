@@ -29,7 +29,7 @@ pub(crate) fn listed(volume: &dyn Volume) -> Result<Vec<BackupId>, EngineError> 
     Ok(ids)
 }
 
-/// Restore points of `listed` that are lost: not `known` (both by id), being committed, or deleted. `is_live` says of a restore point
+/// Restore points of `listed` that are lost: not `known` (both by id), unread, being committed, or deleted. `is_live` says of a restore point
 /// whether a session that has not ended makes it.
 ///
 /// # Errors
@@ -41,7 +41,10 @@ pub(crate) fn lost(
     is_live: &dyn Fn(BackupId) -> bool,
 ) -> Result<HashSet<BackupId>, EngineError> {
     let mut lost = HashSet::new();
-    for id in listed.iter().filter(|id| known.binary_search(id).is_err()) {
+    // (P6) What could not be read has no row yet, and holds rounds up by itself.
+    let unread = core.unrecorded.unread().points.clone();
+    let is_unknown = |id: &&BackupId| known.binary_search(id).is_err() && !unread.contains(*id);
+    for id in listed.iter().filter(is_unknown) {
         // In this order: a session ends after its row is there, and a row goes by becoming a deletion.
         if !is_live(*id) && core.catalog.backup(*id)?.is_none_or(|row| row.disks.is_empty()) {
             lost.insert(*id);
