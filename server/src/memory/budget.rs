@@ -107,8 +107,6 @@ pub struct Budget {
     pub windows_bytes: u64,
     /// Blobs sent to a bucket at once; 0 without one.
     pub bucket_copies: u32,
-    /// What was read of a bucket.
-    pub bucket_cache_bytes: u64,
 }
 
 impl Budget {
@@ -138,8 +136,8 @@ impl Budget {
         let answers = (rest / 16).min(256 * MIB);
         let connections = (rest / 16).min(WINDOWS_MAX_BYTES);
         let others = write_buffer + resident + directories + sessions + answers + connections;
-        let (copies, bucket_cache) = bucket(rest, settings);
-        let others = others + decoded + shared + read_ahead + copies * COPY_BYTES + bucket_cache;
+        let copies = bucket_copies(rest, settings);
+        let others = others + decoded + shared + read_ahead + copies * COPY_BYTES;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);
         // Fewer connections where the smallest window would be too large for so many.
         let most = (connections / WINDOW_MIN_BYTES).clamp(1, u64::from(settings.max_connections));
@@ -160,16 +158,22 @@ impl Budget {
             connections: count(most),
             windows_bytes: connections,
             bucket_copies: count(copies),
-            bucket_cache_bytes: bucket_cache,
         })
     }
 
     /// What it comes to, a line each.
     pub fn lines(&self) -> Vec<String> {
         let Self {
-            limit, engine, ingest_streams, restore_streams, answers, connections, windows_bytes, ..
+            limit,
+            engine,
+            ingest_streams,
+            restore_streams,
+            answers,
+            connections,
+            windows_bytes,
+            bucket_copies,
+            ..
         } = self;
-        let Self { bucket_copies, bucket_cache_bytes, .. } = self;
         let mib = |bytes: u64| format!("{} MiB", bytes / MIB);
         let mut lines = vec![
             format!("limit {} ({})", mib(limit.bytes), limit.source),
@@ -190,7 +194,6 @@ impl Budget {
                 "blobs copied to the bucket at once {bucket_copies}, of {} each",
                 mib(COPY_BYTES)
             ));
-            lines.push(format!("read of the bucket {}", mib(*bucket_cache_bytes)));
         }
         lines
     }
@@ -202,13 +205,12 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Copies to a bucket at once, and what is kept of what was read of it.
-fn bucket(rest: u64, settings: &Settings) -> (u64, u64) {
+/// Copies to a bucket at once.
+fn bucket_copies(rest: u64, settings: &Settings) -> u64 {
     if settings.s3.is_none() {
-        return (0, 0);
+        return 0;
     }
-    let most = (rest / 8 / COPY_BYTES).max(1);
-    (u64::from(settings.s3_copies).min(most), (rest / 32).min(32 * MIB))
+    u64::from(settings.s3_copies).min((rest / 8 / COPY_BYTES).max(1))
 }
 
 /// How many disks `bytes` are enough for, in and out: as many as the settings say, fewer of both alike otherwise.
@@ -254,7 +256,6 @@ mod tests {
             + u64::from(budget.answers) * ANSWER_BYTES
             + budget.windows_bytes
             + u64::from(budget.bucket_copies) * COPY_BYTES
-            + budget.bucket_cache_bytes
     }
 
     #[test]

@@ -25,8 +25,7 @@ use holdfast_tiers::{
     note_made_of_bucket, survey,
 };
 use holdfast_volume::{
-    BlobName, CacheLimits, CacheVolume, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom,
-    SystemTimer, ThrottleVolume, Volume,
+    BlobName, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer, ThrottleVolume, Volume,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -50,9 +49,6 @@ const RECORD: &str = "tiers.db";
 
 /// Above any bundle of certificates.
 const CA_MAX_BYTES: u64 = 4 << 20;
-
-/// What is read of the bucket at a time: a request costs the same whatever its size.
-const CACHE_BLOCK_BYTES: NonZeroUsize = NonZeroUsize::new(256 << 10).unwrap();
 
 /// Blobs brought at once: each takes as long as its requests, however small it is, and holds a piece of 1 MiB.
 const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
@@ -192,7 +188,7 @@ fn open(
                      found in the bucket and entered"
                 );
             }
-            (remote(&bucket, settings, budget, clock), record, Some(bucket), location)
+            (remote(&bucket, settings, clock), record, Some(bucket), location)
         }
         None if lacks_record => {
             return Err(ServiceError::invalid(
@@ -332,7 +328,7 @@ fn writer_name(data_dir: &Path) -> String {
 }
 
 /// The bucket as readers and copies see it.
-fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget, clock: &Arc<dyn Clock>) -> Remote {
+fn remote(bucket: &Arc<S3Volume>, settings: &Settings, clock: &Arc<dyn Clock>) -> Remote {
     let volume = || Arc::<S3Volume>::clone(bucket) as Arc<dyn Volume>;
     let timer = Arc::new(SystemTimer::new());
     let retried = RetryVolume::new(
@@ -341,7 +337,6 @@ fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget, clock: &
         Arc::<SystemTimer>::clone(&timer),
         Arc::new(SystemRandom),
     );
-    let limits = CacheLimits { capacity_bytes: budget.bucket_cache_bytes, block_bytes: CACHE_BLOCK_BYTES };
     let writes = match SendRates::of(settings, clock) {
         Some(rates) => {
             let reads = Arc::new(Rates::default());
@@ -349,11 +344,7 @@ fn remote(bucket: &Arc<S3Volume>, settings: &Settings, budget: &Budget, clock: &
         }
         None => volume(),
     };
-    Remote {
-        store: Arc::<S3Volume>::clone(bucket),
-        reads: Arc::new(CacheVolume::new(Arc::new(retried), limits)),
-        writes,
-    }
+    Remote { store: Arc::<S3Volume>::clone(bucket), reads: Arc::new(retried), writes }
 }
 
 /// A repository that is not encrypted, or not yet as a whole, is not copied unless the settings allow it: a bucket is not

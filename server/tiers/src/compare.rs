@@ -40,19 +40,44 @@ pub(crate) fn compare(
             let there = remote.open(name)?;
             // 64 bits: enough against accidents. Who may write to the bucket can replace anything there, which
             // encryption notices.
-            there.len() == here.len()
-                && checksum(&*there, CrcAlgorithm::Crc64Nvme)? == checksum(here, CrcAlgorithm::Crc64Nvme)?
+            there.len() == here.len() && has_sum(here, crc64(&*there)?)?
         }
     };
     Ok(if is_same { There::Same } else { other })
 }
 
+/// A checksum that bytes read one after the other should come to.
+pub(crate) struct Expected {
+    digest: Digest,
+    sum: u64,
+}
+
+impl Expected {
+    pub(crate) fn new(sum: BlobChecksum) -> Self {
+        let (algorithm, sum) = match sum {
+            BlobChecksum::Crc64Nvme(sum) => (CrcAlgorithm::Crc64Nvme, sum),
+            BlobChecksum::Crc32c(sum) => (CrcAlgorithm::Crc32Iscsi, sum.into()),
+        };
+        Self { digest: Digest::new(algorithm), sum }
+    }
+
+    pub(crate) fn update(&mut self, piece: &[u8]) {
+        self.digest.update(piece);
+    }
+
+    pub(crate) fn is_met(&self) -> bool {
+        self.digest.finalize() == self.sum
+    }
+}
+
 /// Whether a blob has this checksum. Reads it.
 pub(crate) fn has_sum(blob: &dyn Blob, sum: BlobChecksum) -> Result<bool, VolumeError> {
-    Ok(match sum {
-        BlobChecksum::Crc64Nvme(sum) => checksum(blob, CrcAlgorithm::Crc64Nvme)? == sum,
-        BlobChecksum::Crc32c(sum) => checksum(blob, CrcAlgorithm::Crc32Iscsi)? == u64::from(sum),
-    })
+    let mut expected = Expected::new(sum);
+    pieces(blob, |piece| {
+        expected.update(piece);
+        Ok(())
+    })?;
+    Ok(expected.is_met())
 }
 
 /// Whether two checksums are of one kind.
@@ -64,13 +89,14 @@ pub(crate) const fn is_comparable(there: BlobChecksum, sent: BlobChecksum) -> bo
     )
 }
 
-fn checksum(blob: &dyn Blob, algorithm: CrcAlgorithm) -> Result<u64, VolumeError> {
-    let mut digest = Digest::new(algorithm);
+/// The checksum of a blob, by reading it.
+pub(crate) fn crc64(blob: &dyn Blob) -> Result<BlobChecksum, VolumeError> {
+    let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     pieces(blob, |piece| {
         digest.update(piece);
         Ok(())
     })?;
-    Ok(digest.finalize())
+    Ok(BlobChecksum::Crc64Nvme(digest.finalize()))
 }
 
 /// Reads a blob from its beginning to its end.

@@ -5,10 +5,11 @@ use std::num::NonZeroUsize;
 use holdfast_volume::{BlobName, Owner, VolumeError};
 use parking_lot::Mutex;
 
-use crate::compare::pieces;
+use crate::compare::{Expected, PIECE_BYTES, crc64, pieces};
 use crate::evict::ends_name;
 use crate::kinds::Kind;
 use crate::record::RecordError;
+use crate::shared::Shared;
 use crate::volume::TieredVolume;
 
 /// Names at a time.
@@ -28,7 +29,7 @@ pub enum FetchError {
 pub struct Fetched {
     pub blobs: u64,
     pub bytes: u64,
-    /// Those that cannot be read there now: archived, or refused.
+    /// Those that cannot be read there now: archived, refused, or damaged.
     pub unreadable: u64,
 }
 
@@ -92,6 +93,11 @@ impl TieredVolume {
                             }
                             // An archive is not thawed for this, but only when it is asked for.
                             Err(VolumeError::NotReadableNow { .. }) => sum.lock().unreadable += 1,
+                            // (R10) Whoever needs it reads it there, and meets the damage.
+                            Err(error) if error.proves_damage() => {
+                                tracing::error!(%name, %error, "an object of the bucket is damaged and stays there alone");
+                                sum.lock().unreadable += 1;
+                            }
                             Err(error) => {
                                 failed.lock().get_or_insert(error);
                             }
@@ -106,17 +112,45 @@ impl TieredVolume {
 
     /// `None`: it is here, or nowhere.
     fn fetch_one(&self, name: &BlobName) -> Result<Option<u64>, VolumeError> {
-        let mut writer = match self.shared.local.create_for(name, Owner::REPOSITORY) {
+        match self.copy_here(name) {
+            // (R10) One answer may have arrived altered.
+            Err(error) if error.proves_damage() => self.copy_here(name),
+            copied => copied,
+        }
+    }
+
+    fn copy_here(&self, name: &BlobName) -> Result<Option<u64>, VolumeError> {
+        let Shared { local, remote, .. } = &*self.shared;
+        let mut writer = match local.create_for(name, Owner::REPOSITORY) {
             Ok(writer) => writer,
             Err(VolumeError::Exists { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let there = match self.shared.remote.reads.open(name) {
+        let there = match remote.reads.open(name) {
             Ok(there) => there,
             Err(VolumeError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        pieces(&*there, |piece| writer.append(piece))?;
+        // (R10) Of a blob that is read in one piece the client of the bucket compares it.
+        let mut expected = match there.len() > PIECE_BYTES as u64 {
+            true => Some(Expected::new(match remote.store.stat(name)?.checksum {
+                Some(checksum) => checksum,
+                None => crc64(&*there)?,
+            })),
+            false => None,
+        };
+        pieces(&*there, |piece| {
+            if let Some(expected) = &mut expected {
+                expected.update(piece);
+            }
+            writer.append(piece)
+        })?;
+        if expected.is_some_and(|expected| !expected.is_met()) {
+            return Err(VolumeError::altered(
+                name,
+                "it did not arrive with the checksum that the bucket keeps of it",
+            ));
+        }
         match writer.seal() {
             Ok(()) => Ok(Some(there.len())),
             Err(VolumeError::Exists { .. }) => Ok(None),

@@ -16,6 +16,7 @@ mod audit;
 mod away;
 mod classed;
 mod evict;
+mod fetching;
 mod keys;
 mod places;
 mod retention;

@@ -22,7 +22,6 @@
 //! [`Volume::discard_unfinished`] removes.
 
 mod blob;
-mod cache;
 mod count;
 mod durable;
 mod error;
@@ -42,7 +41,6 @@ mod timer;
 mod volume;
 
 pub use blob::{Blob, BlobWriter, ColdPlace};
-pub use cache::{CacheLimits, CacheVolume};
 pub use count::{CallCounts, CountVolume, VolumeCounters, VolumeCounts};
 pub use error::{Cause, VolumeError};
 pub use list::{BlobEntry, ListPage};

@@ -56,6 +56,8 @@ pub enum Fault {
     Break,
     /// The answer's body ends half way.
     Truncate,
+    /// A byte of the answer's body is another, the first time that this object is asked for.
+    Flip,
 }
 
 /// Requests to come that fail.

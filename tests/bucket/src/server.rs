@@ -1,6 +1,7 @@
 //! Listens, and lets requests fail as planned.
 
 use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,6 +43,8 @@ struct Shared {
     /// How often all was healed.
     healed: watch::Sender<u64>,
     plans: Mutex<Vec<Plan>>,
+    /// Objects of which an answer was altered.
+    flipped: Mutex<HashSet<String>>,
     asked: Mutex<Vec<(Op, String)>>,
     is_away: AtomicBool,
     latency_ms: AtomicU64,
@@ -84,6 +87,7 @@ impl TestBucket {
         let shared = Arc::new(Shared {
             healed: watch::Sender::new(0),
             plans: Mutex::default(),
+            flipped: Mutex::default(),
             asked: Mutex::default(),
             is_away: AtomicBool::new(false),
             latency_ms: AtomicU64::new(0),
@@ -321,6 +325,16 @@ async fn answer(
             let bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
             let half = bytes.slice(..bytes.len() / 2);
             let pieces: [Result<Frame<Bytes>, BoxError>; 2] = [Ok(Frame::data(half)), Err(broken())];
+            Ok(Response::from_parts(head, StreamBody::new(stream::iter(pieces)).boxed_unsync()))
+        }
+        Some(Fault::Flip) if shared.flipped.lock().insert(path) => {
+            let (head, body) = answered.into_parts();
+            let mut bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes().to_vec();
+            let middle = bytes.len() / 2;
+            if let Some(byte) = bytes.get_mut(middle) {
+                *byte ^= 1;
+            }
+            let pieces: [Result<Frame<Bytes>, BoxError>; 1] = [Ok(Frame::data(bytes.into()))];
             Ok(Response::from_parts(head, StreamBody::new(stream::iter(pieces)).boxed_unsync()))
         }
         _ => Ok(answered

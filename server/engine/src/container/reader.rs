@@ -9,7 +9,7 @@ use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::sealed::check_sealed;
 use holdfast_proto::region::{Codec, Decoder, RegionError, check_fingerprints};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
-use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Volume};
 
 use super::{ChunkRef, ContainerError, ContainerName, Directory};
 use crate::format::checksum::crc32c;
@@ -55,8 +55,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn open(volume: &dyn Volume, wanted: ContainerName) -> Result<Self, ContainerError> {
         let name = wanted.blob();
-        let blob =
-            twice(|| volume.open(&name)).map_err(|error| ContainerError::reading(&name, None, error))?;
+        let blob = twice(|| volume.open(&name).map_err(|error| ContainerError::reading(&name, None, error)))?;
         Ok(Self { name, blob })
     }
 
@@ -66,7 +65,7 @@ impl Parts {
         offset: u64,
         len: usize,
     ) -> Result<Vec<u8>, ContainerError> {
-        let read = twice(|| self.blob.read_vec(&self.name, offset, len));
+        let read = self.blob.read_vec(&self.name, offset, len);
         read.map_err(|error| ContainerError::reading(&self.name, region, error))
     }
 
@@ -80,7 +79,7 @@ impl Parts {
         offset: u64,
     ) -> Result<[u8; N], ContainerError> {
         let mut bytes = [0; N];
-        let read = twice(|| self.blob.read_at(offset, &mut bytes));
+        let read = self.blob.read_at(offset, &mut bytes);
         read.map_err(|error| ContainerError::reading(&self.name, region, error))?;
         Ok(bytes)
     }
@@ -91,8 +90,7 @@ impl Parts {
         repository: RepositoryId,
         wanted: ContainerName,
     ) -> Result<Header, ContainerError> {
-        let bytes = self.read_array::<HEADER_BYTES>(None, 0)?;
-        let header = Header::decode(&bytes).map_err(|source| self.structure(source))?;
+        let header = self.any_header()?;
         let foreign = |field, found: &dyn std::fmt::Display, expected: &dyn std::fmt::Display| {
             let (found, expected) = (found.to_string(), expected.to_string());
             self.structure(FormatError::corrupt("header", Defect::Foreign { field, found, expected }))
@@ -111,12 +109,18 @@ impl Parts {
 
     /// The header of whichever container it is.
     pub(super) fn any_header(&self) -> Result<Header, ContainerError> {
-        let bytes = self.read_array::<HEADER_BYTES>(None, 0)?;
-        Header::decode(&bytes).map_err(|source| self.structure(source))
+        twice(|| {
+            let bytes = self.read_array::<HEADER_BYTES>(None, 0)?;
+            Header::decode(&bytes).map_err(|source| self.structure(source))
+        })
     }
 
     /// Footer and directory, which must be those of container `id`.
     pub(super) fn directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
+        twice(|| self.read_directory(id))
+    }
+
+    fn read_directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
         let len = self.blob.len();
         // (R3) The file's length bounds every length in it, and with them every allocation.
         check_limit("file", "length", len, CONTAINER_MAX_BYTES.into())
@@ -163,8 +167,10 @@ impl Parts {
         region: u16,
         record: &RegionRecord,
     ) -> Result<StoredRegion, ContainerError> {
-        let payload = self.read(Some(region), record.payload_offset(), record.stored_bytes as usize)?;
-        self.checked(region, record, payload.into())
+        twice(|| {
+            let payload = self.read(Some(region), record.payload_offset(), record.stored_bytes as usize)?;
+            self.checked(region, record, payload.into())
+        })
     }
 
     fn checked(
@@ -307,7 +313,8 @@ impl OpenContainer {
             return Ok(Vec::new());
         };
         let start = self.record(regions.start)?.payload_offset();
-        let bytes = Bytes::from(self.parts.read(None, start, length(self.record(last)?.end() - start))?);
+        let len = length(self.record(last)?.end() - start);
+        let bytes = Bytes::from(twice(|| self.parts.read(None, start, len))?);
         let mut stored = Vec::with_capacity(regions.len());
         let mut begin = 0;
         for region in regions {
@@ -353,10 +360,11 @@ impl OpenContainer {
     }
 }
 
-/// Reads again when the disk failed: what fails twice is taken for damage.
-fn twice<T>(mut read: impl FnMut() -> Result<T, VolumeError>) -> Result<T, VolumeError> {
+/// (R9) Reads and checks, and does both once more where that tells of damage: a disk may fail once, and one answer of a
+/// bucket may arrive altered.
+pub(super) fn twice<T>(mut read: impl FnMut() -> Result<T, ContainerError>) -> Result<T, ContainerError> {
     match read() {
-        Err(VolumeError::Io { .. }) => read(),
+        Err(error) if error.is_damage() && !error.is_missing() => read(),
         done => done,
     }
 }

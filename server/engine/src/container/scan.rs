@@ -4,7 +4,7 @@ use holdfast_proto::region::{Codec, sealed};
 use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use holdfast_volume::Volume;
 
-use super::reader::Parts;
+use super::reader::{Parts, twice};
 use super::{ContainerError, ContainerName, Directory};
 use crate::format::container::{FIRST_REGION_OFFSET, REGION_HEADER_BYTES, RegionRecord};
 use crate::format::{Defect, FormatError};
@@ -120,9 +120,11 @@ fn check_header(parts: &Parts, number: u16, record: &RegionRecord) -> Result<(),
 }
 
 fn header_at(parts: &Parts, number: u16, offset: u32) -> Result<RegionRecord, ContainerError> {
-    let bytes = parts.read_array::<REGION_HEADER_BYTES>(Some(number), offset.into())?;
-    RegionRecord::decode_header(offset, &bytes)
-        .map_err(|source| ContainerError::in_region(&parts.name, Some(number), source))
+    twice(|| {
+        let bytes = parts.read_array::<REGION_HEADER_BYTES>(Some(number), offset.into())?;
+        RegionRecord::decode_header(offset, &bytes)
+            .map_err(|source| ContainerError::in_region(&parts.name, Some(number), source))
+    })
 }
 
 fn check_content(

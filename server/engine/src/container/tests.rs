@@ -198,6 +198,32 @@ fn failures_of_the_volume_pass_through() {
     }
 }
 
+/// (R9)
+#[test]
+fn a_read_that_fails_its_check_is_read_once_more() {
+    let volume = FaultyVolume::new(MemoryVolume::new());
+    let class = ContainerClass::Data;
+    let mut writer = ContainerWriter::create(&volume, REPOSITORY, NAMESPACE, id(1), class, 0).unwrap();
+    writer.append(&region(&[&[7; 4000], &[9; 5000]])).unwrap();
+    writer.seal().unwrap();
+    // Header, tail, region.
+    for (fault, nth) in
+        [Fault::Torn, Fault::Io].into_iter().flat_map(|fault| (1..=3).map(move |nth| (fault, nth)))
+    {
+        volume.fail_next(OpKind::Read, nth, fault);
+        let container = OpenContainer::open(&volume, REPOSITORY, id(1), class).unwrap();
+        container.read_region(0).unwrap().decode_checked(&container).unwrap();
+        volume.fail_next(OpKind::Read, nth, fault);
+        let report = scan_container(&volume, REPOSITORY, id(1), class);
+        assert!(report.findings.is_empty(), "read {nth}: {:?}", report.findings);
+        volume.heal();
+    }
+    // Twice is damage.
+    volume.fail_next(OpKind::Read, 1, Fault::Torn);
+    volume.fail_next(OpKind::Read, 2, Fault::Torn);
+    assert!(OpenContainer::open(&volume, REPOSITORY, id(1), class).unwrap_err().is_damage());
+}
+
 /// A cache over a volume that counts its operations.
 fn cache(limits: CacheLimits) -> (Arc<FaultyVolume<MemoryVolume>>, ContainerCache) {
     let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `copies.rs` | copies are made once, are the same, and make a server again |
 //! | `archived.rs` | what lies in the archive, and comes back |
+//! | `flipped.rs` | answers that arrive altered |
 //! | `kept.rs` | what does not go to the archive, and what is kept of what comes back |
 //! | `audit.rs` | objects that are gone, cut off, replaced or archived behind the server's back |
 //! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
@@ -21,6 +22,7 @@ mod archived;
 mod audit;
 mod bad_days;
 mod copies;
+mod flipped;
 mod kept;
 mod keys;
 mod locked;
