@@ -120,6 +120,16 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Whether the volume says only that it cannot read something at the moment: waiting may help, and nothing follows for
+    /// what is stored.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Volume(error) => error.may_pass(),
+            Self::Index(error) => error.is_unreadable_now(),
+            _ => false,
+        }
+    }
+
     /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
@@ -147,6 +157,7 @@ impl EngineError {
             Self::Index(error) if error.needs_rebuild() => ErrorCode::Damaged,
             Self::Index(error) if error.is_too_large() => ErrorCode::Limit,
             Self::Limit(_) => ErrorCode::Limit,
+            _ if self.may_pass() => ErrorCode::Unavailable,
             Self::Volume(_) | Self::Index(_) | Self::Internal(_) => ErrorCode::Internal,
         }
     }

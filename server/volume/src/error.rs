@@ -162,6 +162,12 @@ impl VolumeError {
         }
     }
 
+    /// Whether the object may be readable later, with nothing done about this one: neither a key nor a thaw is missing.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.is_unreadable_now() && !self.lacks_key() && !self.is_archived()
+    }
+
     /// Whether there was no room; the same call may succeed once there is.
     #[must_use]
     pub const fn is_full(&self) -> bool {

@@ -61,7 +61,7 @@ pub fn salvage(
         let open = OpenContainer::salvaged(header, parts, directory);
         return Ok(Salvaged { open, complete: true });
     }
-    let bytes = read_all(&parts);
+    let bytes = read_all(&parts)?;
     let walked = walk(&bytes);
     let (contents, lost) = contents(&bytes, &walked, class)?;
     let complete = !lost && !walked.gaps && ends_at_directory(&bytes, id, &walked);

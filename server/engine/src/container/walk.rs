@@ -6,6 +6,7 @@
 
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 
+use super::error::ContainerError;
 use super::reader::{Parts, length};
 use crate::format::container::{
     FIRST_REGION_OFFSET, REGION_HEADER_BYTES, REGIONS_MAX, RegionRecord, region_magic,
@@ -16,7 +17,10 @@ const READ_BYTES: u64 = 1 << 20;
 const RETRY_BYTES: u64 = 4 << 10;
 
 /// A container's bytes, as far as they can be read.
-pub(super) fn read_all(parts: &Parts) -> Vec<u8> {
+///
+/// # Errors
+/// (R4) When it cannot be read at the moment.
+pub(super) fn read_all(parts: &Parts) -> Result<Vec<u8>, ContainerError> {
     // (R3) A file that is longer than any container is not read beyond the longest.
     let len = parts.blob.len().min(CONTAINER_MAX_BYTES.into());
     let mut bytes = Vec::with_capacity(length(len));
@@ -25,20 +29,24 @@ pub(super) fn read_all(parts: &Parts) -> Vec<u8> {
         let step = READ_BYTES.min(len - offset);
         match parts.read(None, offset, length(step)) {
             Ok(read) => bytes.extend(read),
-            Err(_) => read_piecewise(parts, offset, offset + step, &mut bytes),
+            Err(_) => read_piecewise(parts, offset, offset + step, &mut bytes)?,
         }
     }
-    bytes
+    Ok(bytes)
 }
 
-fn read_piecewise(parts: &Parts, from: u64, to: u64, bytes: &mut Vec<u8>) {
+fn read_piecewise(parts: &Parts, from: u64, to: u64, bytes: &mut Vec<u8>) -> Result<(), ContainerError> {
     let mut offset = from;
     while offset < to {
         let step = RETRY_BYTES.min(to - offset);
-        let read = parts.read(None, offset, length(step));
-        bytes.extend(read.unwrap_or_else(|_| vec![0; length(step)]));
+        match parts.read(None, offset, length(step)) {
+            Ok(read) => bytes.extend(read),
+            Err(error) if error.is_damage() => bytes.resize(bytes.len() + length(step), 0),
+            Err(error) => return Err(error),
+        }
         offset += step;
     }
+    Ok(())
 }
 
 /// What a walk found.

@@ -98,6 +98,15 @@ impl IndexError {
         }
     }
 
+    /// Whether a file of the index cannot be read at the moment.
+    pub fn is_unreadable_now(&self) -> bool {
+        match self {
+            Self::Volume(error) => error.is_unreadable_now(),
+            Self::Maintenance(inner) => inner.is_unreadable_now(),
+            _ => false,
+        }
+    }
+
     /// Whether the volume had no room left; the same call may succeed once there is room.
     pub fn is_full(&self) -> bool {
         match self {

@@ -302,24 +302,33 @@ impl Group {
         let (_, len) = header.window(window);
         let (members, spares) = (usize::from(header.members), header.spares);
         let mut decoder = ReedSolomonDecoder::new(members, spares.into(), len as usize).map_err(coding)?;
-        let mut sound = 0;
+        let (mut sound, mut hidden) = (0, None);
         for place in (0..members).filter(|place| *place != wanted) {
-            if let Ok(Some(shard)) = self.sound_window(place, window) {
-                decoder.add_original_shard(place, shard).map_err(coding)?;
-                sound += 1;
+            match self.sound_window(place, window) {
+                Ok(Some(shard)) => {
+                    decoder.add_original_shard(place, shard).map_err(coding)?;
+                    sound += 1;
+                }
+                Ok(None) => {}
+                Err(error) => hidden = Some(error),
             }
         }
         for spare in 0..spares {
             if sound == members {
                 break;
             }
-            if let Ok(Some(shard)) = self.parity.spare(spare, window) {
-                decoder.add_recovery_shard(spare.into(), shard).map_err(coding)?;
-                sound += 1;
+            match self.parity.spare(spare, window) {
+                Ok(Some(shard)) => {
+                    decoder.add_recovery_shard(spare.into(), shard).map_err(coding)?;
+                    sound += 1;
+                }
+                Ok(None) => {}
+                Err(error) => hidden = Some(error),
             }
         }
         if sound < members {
-            return Ok(None);
+            // (R4) With what cannot be read at the moment it may be made.
+            return hidden.filter(EngineError::may_pass).map_or(Ok(None), Err);
         }
         let decoded = decoder.decode().map_err(coding)?;
         let shard = decoded.restored_original(wanted).map(<[u8]>::to_vec);
@@ -341,6 +350,10 @@ impl Group {
             _ if start >= member.stored_bytes => Some(vec![0; len as usize]),
             Ok(blob) => {
                 if_readable(read_window(blob, member.stored_bytes, start, len))?.map(|(shard, _)| shard)
+            }
+            Err(error) if error.may_pass() => {
+                let (name, source) = (member.id.to_string(), error.to_string().into());
+                return Err(VolumeError::Unavailable { action: "read", name, source }.into());
             }
             Err(_) => None,
         };

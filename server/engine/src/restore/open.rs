@@ -24,10 +24,10 @@ pub enum OnDamage {
 }
 
 impl OnDamage {
-    /// Whether `error` only costs what it is about. An engine that shuts down or a catalog that fails ends any reader.
+    /// Whether `error` only costs what it is about. (R4) What cannot be read at the moment ends any reader: it says nothing
+    /// of what is stored.
     pub(super) const fn goes_on(self, error: &EngineError) -> bool {
-        matches!(self, Self::Report)
-            && matches!(error, EngineError::Damaged(_) | EngineError::Volume(_) | EngineError::Unsupported(_))
+        matches!(self, Self::Report) && matches!(error, EngineError::Damaged(_) | EngineError::Unsupported(_))
     }
 
     fn goes_on_walking(self, error: &WalkError<EngineError>) -> bool {

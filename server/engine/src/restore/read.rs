@@ -31,12 +31,13 @@ pub(super) fn run(
     let mut found = Found { regions: Vec::with_capacity(job.regions.len()), lost: Vec::new(), on_damage };
     let open = match disk.core.store.containers.get(job.container, ContainerClass::Data) {
         Ok(open) => open,
-        Err(error) => {
+        Err(error) if found.goes_on(&error) => {
             for read in &job.regions {
                 replace(disk, (job.container, None), read, &error, &mut found)?;
             }
             return Ok(found);
         }
+        Err(error) => return Err(error.into()),
     };
     // (R2) Wherever it comes from, the payload was checked against its CRC.
     let shared = disk.core.store.containers.shared();
@@ -49,7 +50,10 @@ pub(super) fn run(
         match region.and_then(|region| message(&disk.core, &open, read, &region)) {
             Ok(message) => found.regions.push(message),
             // (R4) Noted, and the chunks are taken from elsewhere.
-            Err(error) => replace(disk, (job.container, Some(read.region)), read, &error, &mut found)?,
+            Err(error) if found.goes_on(&error) => {
+                replace(disk, (job.container, Some(read.region)), read, &error, &mut found)?;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(found)
@@ -60,6 +64,14 @@ pub(super) struct Found {
     pub(super) regions: Vec<RegionData>,
     pub(super) lost: Vec<Lost>,
     on_damage: OnDamage,
+}
+
+impl Found {
+    /// Whether what failed may be had elsewhere, or is lost. (R4) What the volume cannot give now is neither.
+    const fn goes_on(&self, error: &ContainerError) -> bool {
+        error.is_damage()
+            || matches!(self.on_damage, OnDamage::Report) && !matches!(error, ContainerError::Volume(_))
+    }
 }
 
 /// The message that carries what is wanted of a region: whole as stored, or only the wanted chunks when
@@ -113,15 +125,8 @@ fn replace(
     cause: &ContainerError,
     found: &mut Found,
 ) -> Result<(), EngineError> {
-    if let ContainerError::Volume(error) = cause
-        && error.is_archived()
-    {
-        return Err(EngineError::Archived(error.to_string()));
-    }
     if cause.is_damage() {
         disk.core.store.note_failure(container, region, cause);
-    } else if found.on_damage == OnDamage::End {
-        return Err(EngineError::Internal(cause.to_string()));
     }
     let mut recent = RecentDirectories::default();
     for wanted in &read.wanted {

@@ -127,6 +127,8 @@ impl ChunkStore {
                 tracing::warn!(%container, %number, "too much of a group of parity is lost to make a container again");
                 Ok(None)
             }
+            // (R4) The next attempt may make it.
+            Err(error) if error.may_pass() => Err(error),
             Err(error) => {
                 tracing::warn!(%container, %number, %error, "the parity of a damaged container cannot be used");
                 Ok(None)
@@ -179,10 +181,13 @@ impl ChunkStore {
                 tracing::warn!(%container, regions, complete = salvaged.complete, "reading what is left of a damaged container");
                 Ok((Some((Arc::new(salvaged.open), salvaged.complete)), false))
             }
-            Err(error) => {
-                tracing::warn!(%container, %error, "nothing can be read of a damaged container");
-                Ok((None, false))
-            }
+            Err(error) => match EngineError::from(error) {
+                error if error.may_pass() => Err(error),
+                error => {
+                    tracing::warn!(%container, %error, "nothing can be read of a damaged container");
+                    Ok((None, false))
+                }
+            },
         }
     }
 }

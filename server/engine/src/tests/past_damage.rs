@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use holdfast_proto::ErrorCode;
 use holdfast_types::ids::ContainerClass;
-use holdfast_volume::{BlobName, MemoryVolume};
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
+use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 
 use super::agent::{Bad, backup, restore, restore_past_damage};
+use super::parity::{disk, names, protected, scrub};
 use super::{Bench, noise};
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
@@ -69,6 +72,67 @@ fn a_lost_root_is_an_error_that_names_the_disk() {
     let disk = noise(3, 6 * MIB);
     let (_bench, engine, id) = spoilt(&disk, ContainerClass::Recipe, Vec::clear);
     let error = restore_past_damage(&engine, &id, "root").unwrap_err();
-    assert_eq!(error.code(), holdfast_proto::ErrorCode::Damaged);
+    assert_eq!(error.code(), ErrorCode::Damaged);
     assert!(error.to_string().contains("\"root\"") && error.to_string().contains(&id), "{error}");
+}
+
+type Faulty = Arc<FaultyVolume<MemoryVolume>>;
+
+/// A second process over what `volume` has.
+fn faulty(bench: &Bench, engine: Engine, volume: MemoryVolume) -> (Faulty, Engine) {
+    engine.shutdown().unwrap();
+    drop(engine);
+    let faulty = Arc::new(FaultyVolume::new(volume));
+    let engine = bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&faulty));
+    (faulty, engine)
+}
+
+/// (R4) Whichever read the volume does not answer: nothing is passed off as lost, and nothing is recorded.
+#[test]
+fn what_cannot_be_read_at_the_moment_ends_it_and_is_not_lost() {
+    let disk = noise(4, 6 * MIB);
+    for fault in [Fault::Unavailable, Fault::NotReadableNow] {
+        for kind in [OpKind::Open, OpKind::Read] {
+            let mut failed = 0;
+            for nth in 1..40 {
+                let (bench, volume) = (Bench::new(), MemoryVolume::new());
+                let engine = bench.open(Arc::new(volume.clone()));
+                let id = backup(&engine, "web", &[("root", &disk)]).unwrap().backup_id;
+                let (faulty, engine) = faulty(&bench, engine, volume);
+                let before = faulty.count(kind);
+                faulty.fail_next(kind, nth, fault);
+                match restore_past_damage(&engine, &id, "root") {
+                    Ok((image, bad)) => assert!(bad.is_empty() && image == disk, "{kind:?} {nth}: {bad:?}"),
+                    Err(error) => {
+                        failed += 1;
+                        assert_eq!(error.code(), ErrorCode::Unavailable, "{kind:?} {nth}: {error}");
+                    }
+                }
+                assert_eq!(engine.catalog().damaged().unwrap(), [], "{kind:?} {nth}");
+                if faulty.count(kind) - before < nth {
+                    break;
+                }
+                assert!(restore(&engine, &id, "root").unwrap() == disk);
+            }
+            assert!(failed > 0, "{fault:?} of {kind:?} was never met");
+        }
+    }
+}
+
+/// (R4) What parity would make of a damaged container is not lost while the others cannot be read.
+#[test]
+fn what_parity_makes_again_is_not_lost_while_the_others_are_away() {
+    let (bench, volume, engine, ids) = protected(1);
+    let data = names(&volume, ContainerClass::Data);
+    volume.remove(&data[0].blob()).unwrap();
+    assert_eq!(scrub(&engine), 1);
+    let (faulty, engine) = faulty(&bench, engine, volume);
+    faulty.refuse(&data[1].blob(), Fault::Unavailable);
+    for read in
+        [restore(&engine, &ids[0], "root"), restore_past_damage(&engine, &ids[0], "root").map(|read| read.0)]
+    {
+        assert_eq!(read.unwrap_err().code(), ErrorCode::Unavailable);
+    }
+    faulty.give();
+    assert!(restore(&engine, &ids[0], "root").unwrap() == disk(0));
 }
