@@ -2,7 +2,8 @@
 
 import { QueryClientProvider, type QueryClient } from "@tanstack/react-query";
 import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "react";
-import { Route, Switch, useLocation } from "wouter";
+import { Route, Switch } from "wouter";
+import { usePathname } from "wouter/use-browser-location";
 
 import { coversAll, may, SessionGate, useWho } from "./api/session";
 import type { Action } from "./api/schema";
@@ -11,7 +12,8 @@ import { DamageBanner } from "./components/DamageBanner";
 import { EncryptionBanner } from "./components/EncryptionBanner";
 import { Empty, ErrorNote, Skeleton } from "./components/Feedback";
 import { Header, PLACES } from "./components/Header";
-import { Mark } from "./components/icons";
+import { Icon, Mark } from "./components/icons";
+import { vmOf } from "./components/location";
 import { Glossary, TooltipLayer } from "./components/Tooltip";
 import { plural } from "./format/numbers";
 import { Login } from "./pages/login/Login";
@@ -56,7 +58,8 @@ function Waiting({ error }: { error: unknown }) {
 
 function Main() {
   const main = useRef<HTMLElement>(null);
-  const [path] = useLocation();
+  const path = usePathname();
+  const vm = vmOf(path);
   const first = useRef(true);
   useEffect(() => {
     document.title = titleOf(path);
@@ -79,9 +82,7 @@ function Main() {
             <Route path="/">{page("report", <Overview />)}</Route>
             <Route path="/details">{page("report", <Details />)}</Route>
             <Route path="/vms">{page("catalog", <Vms />)}</Route>
-            <Route path="/vms/:namespace/:vm">
-              {({ namespace, vm }) => page("catalog", <Vm namespace={decode(namespace)} vm={decode(vm)} />)}
-            </Route>
+            {vm !== null && <Route path="/vms/:namespace/:vm">{page("catalog", <Vm {...vm} />)}</Route>}
             <Route path="/namespaces">{page("catalog", <Namespaces />)}</Route>
             <Route path="/retention">{page("catalog", <Retention />)}</Route>
             <Route path="/tasks">{page("operate", <Tasks />, true)}</Route>
@@ -102,18 +103,8 @@ function Main() {
 
 /** The title of the browser tab: the VM or the page, then the product. */
 function titleOf(path: string): string {
-  const vm = /^\/vms\/[^/]+\/([^/]+)$/.exec(path)?.[1];
-  const name = vm === undefined ? PLACES.find((place) => place.path === path)?.label : decode(vm);
+  const name = vmOf(path)?.vm ?? PLACES.find((place) => place.path === path)?.label;
   return name === undefined ? "Holdfast" : `${name} · Holdfast`;
-}
-
-/** The router has decoded it already unless it holds a stray percent sign. */
-function decode(part: string): string {
-  try {
-    return decodeURIComponent(part);
-  } catch {
-    return part;
-  }
 }
 
 const page = (action: Action, children: ReactNode, whole = false) => (

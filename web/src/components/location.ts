@@ -1,12 +1,12 @@
 /** The address, which is the only place that keeps filters, so that every view can be linked to. */
 
 import { useCallback } from "react";
-import { useLocation, useSearch } from "wouter";
+// As the address has them: wouter's own hooks decode once, and whoever reads names from that would decode again.
+import { navigate, usePathname, useSearch } from "wouter/use-browser-location";
 
 /** The query of the address, and a way to change some of it. `null` and empty remove a parameter. */
 export function useParams(): [URLSearchParams, (changes: Record<string, string | null>, replace?: boolean) => void] {
   const search = useSearch();
-  const [path, navigate] = useLocation();
   const change = useCallback(
     (changes: Record<string, string | null>, replace = true) => {
       // Read at the time of the change, so that two changes in one event both count.
@@ -16,9 +16,9 @@ export function useParams(): [URLSearchParams, (changes: Record<string, string |
         else params.set(name, value);
       }
       const text = params.toString();
-      navigate(`${path}${text === "" ? "" : `?${text}`}`, { replace });
+      navigate(`${window.location.pathname}${text === "" ? "" : `?${text}`}`, { replace });
     },
-    [path, navigate],
+    [],
   );
   return [new URLSearchParams(search), change];
 }
@@ -38,3 +38,16 @@ export function link(path: string, query: Record<string, string>): string {
 /** The page of one VM. */
 export const vmPath = (namespace: string, vm: string): string =>
   `/vms/${encodeURIComponent(namespace)}/${encodeURIComponent(vm)}`;
+
+/** The VM whose page the address names. */
+export function vmOf(path: string): { namespace: string; vm: string } | null {
+  const [, namespace, vm] = /^\/vms\/([^/]+)\/([^/]+)$/.exec(path) ?? [];
+  if (namespace === undefined || vm === undefined) return null;
+  try {
+    return { namespace: decodeURIComponent(namespace), vm: decodeURIComponent(vm) };
+  } catch {
+    return null;
+  }
+}
+
+export const useVmPath = () => vmOf(usePathname());
