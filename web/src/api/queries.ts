@@ -25,11 +25,16 @@ const DAMAGE_MS = 60_000;
 /** How often the bucket is looked at again. */
 const TIERS_MS = 10_000;
 
-/** A client as the app uses it. Only passing failures are tried again. */
+/**
+ * A client as the app uses it. Only passing failures of questions are tried again. Without a line, too, everything is sent
+ * at once or fails at once: what waited for the line would be sent when no one wants it any more.
+ */
 export function makeQueryClient(): QueryClient {
   return new QueryClient({
     defaultOptions: {
+      mutations: { networkMode: "always" },
       queries: {
+        networkMode: "always",
         staleTime: FRESH_MS,
         refetchOnWindowFocus: true,
         retry: (count, error) => count < 3 && error instanceof ApiError && error.passing,
