@@ -19,8 +19,8 @@ import type { ChangedSubject, CreateToken, Quota } from "./schema";
 /** How long an answer counts as fresh when no event says otherwise. */
 const FRESH_MS = 20_000;
 
-/** How often damage is asked for again: no event tells that a read met some. */
-const DAMAGE_MS = 60_000;
+/** How often what is on screen is asked for again: no event tells that backups have stopped, or that a read met damage. */
+const AGAIN_MS = 60_000;
 
 /** How often the bucket is looked at again. */
 const TIERS_MS = 10_000;
@@ -36,6 +36,7 @@ export function makeQueryClient(): QueryClient {
       queries: {
         networkMode: "always",
         staleTime: FRESH_MS,
+        refetchInterval: AGAIN_MS,
         refetchOnWindowFocus: true,
         retry: (count, error) => count < 3 && error instanceof ApiError && error.passing,
         retryDelay: (count) => Math.min(8_000, 500 * 2 ** count),
@@ -83,6 +84,7 @@ export const useSession = () =>
       }
     },
     staleTime: Infinity,
+    refetchInterval: false,
     refetchOnWindowFocus: false,
     retry: true,
     retryDelay: (count) => Math.min(4_000, 400 * 2 ** count),
@@ -164,7 +166,6 @@ export const useDamage = (query: QueryOf<"/damage">) =>
     queryFn: ({ pageParam, signal }) => get("/damage", { query: { ...query, page_token: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (page) => page.next_page_token ?? undefined,
-    refetchInterval: DAMAGE_MS,
   });
 
 /** The audit log, newest first, page by page. */

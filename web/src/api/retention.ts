@@ -6,9 +6,12 @@ import { post, postTo, put, remove, removeWith } from "./client";
 import { invalidated, useGet } from "./queries";
 import type { SetPolicy, SimulatePolicy } from "./schema";
 
+/** Of a question whose answer is the one to decide by. */
+const ONCE = { refetchInterval: false, refetchOnWindowFocus: false } as const;
+
 /** What deleting these restore points would free: counted over everything in use, so no event asks for it again. */
 export const useFreed = (ids: readonly string[]) =>
-  useQuery({ queryKey: ["freed", ids], queryFn: () => post("/restore-points/freed", { ids: [...ids] }), gcTime: 0, refetchOnWindowFocus: false });
+  useQuery({ queryKey: ["freed", ids], queryFn: () => post("/restore-points/freed", { ids: [...ids] }), gcTime: 0, ...ONCE });
 
 /** A change of restore points: everything about them is fetched again. */
 function useChange<Wanted, Answer>(change: (wanted: Wanted) => Promise<Answer>) {
@@ -45,7 +48,7 @@ export function useRemovePolicy() {
 
 /** What a policy would keep and delete now. */
 export const useDryRun = (id: string) =>
-  useQuery({ queryKey: ["dry-run", id], queryFn: () => postTo("/policies/{id}/run", { id }, { dry_run: true }), gcTime: 0, refetchOnWindowFocus: false });
+  useQuery({ queryKey: ["dry-run", id], queryFn: () => postTo("/policies/{id}/run", { id }, { dry_run: true }), gcTime: 0, ...ONCE });
 
 export const useRunPolicy = (id: string) => useChange(() => postTo("/policies/{id}/run", { id }, { dry_run: false }));
 
@@ -55,5 +58,6 @@ export const useSimulation = (wanted: SimulatePolicy) =>
     queryKey: ["simulation", wanted],
     queryFn: () => post("/policies/simulate", wanted),
     staleTime: Infinity,
+    refetchInterval: false,
     placeholderData: keepPreviousData,
   });

@@ -4,7 +4,12 @@ import type { UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 
 import { ApiError, explain } from "../api/error";
+import { minute } from "../format/time";
 import { Icon } from "./icons";
+import { useNow } from "./today";
+
+/** An answer that is older is not taken for how things are: several later ones should have come. */
+const LATE_MS = 150_000;
 
 /** Grey bars of the height the content will have. */
 export function Skeleton({ lines = 3, height }: { lines?: number; height?: number }) {
@@ -49,6 +54,18 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
+/** Says of when data is, once newer data should have come and has not. */
+export function AsOf({ at, waiting }: { at: number; waiting: boolean }) {
+  const now = useNow();
+  if (at === 0 || !waiting || now - at <= LATE_MS) return null;
+  return (
+    <p className="note note-warn" role="status">
+      <Icon name="clock" />
+      As of {minute(new Date(at).toISOString())}: the server has not answered since.
+    </p>
+  );
+}
+
 interface AsyncProps<T> {
   query: UseQueryResult<T>;
   /** Height of the skeleton, so that nothing jumps when the data comes. */
@@ -57,14 +74,16 @@ interface AsyncProps<T> {
   children: (data: T) => ReactNode;
 }
 
-/** Skeleton, then data; an error only replaces data that never came. */
+/** Skeleton, then data; an error only replaces data that never came. Times that data tells as spans go on. */
 export function Async<T>({ query, height, lines, children }: AsyncProps<T>) {
+  useNow();
   const retry = () => void query.refetch();
   if (query.data !== undefined) {
     const passing = query.error instanceof ApiError && query.error.passing;
     return (
       <>
         {query.error !== null && !passing && <ErrorNote error={query.error} onRetry={retry} />}
+        <AsOf at={query.dataUpdatedAt} waiting={query.isFetching || query.error !== null} />
         {children(query.data)}
       </>
     );

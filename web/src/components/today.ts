@@ -1,4 +1,4 @@
-/** The local day, also on a page that stays open past midnight. */
+/** The time, also on a page that stays open for days. */
 
 import { useSyncExternalStore } from "react";
 
@@ -13,3 +13,6 @@ function subscribe(look: () => void): () => void {
 
 /** `2026-11-21`. */
 export const useToday = (): string => useSyncExternalStore(subscribe, () => day(new Date()));
+
+/** Milliseconds since the epoch, in steps: what uses it is drawn again at each. */
+export const useNow = (): number => useSyncExternalStore(subscribe, () => Date.now() - (Date.now() % LOOK_MS));
