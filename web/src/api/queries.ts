@@ -4,12 +4,12 @@
  */
 
 import {
-  keepPreviousData,
   QueryClient,
   useInfiniteQuery,
   useMutation,
   useQuery,
   useQueryClient,
+  type QueryKey,
 } from "@tanstack/react-query";
 
 import { get, post, postTo, put, remove, type Answer, type PathOf, type QueryOf } from "./client";
@@ -61,13 +61,18 @@ export function invalidated(client: QueryClient, what: readonly ChangedSubject[]
   return client.invalidateQueries({ predicate: (query) => words.has(String(query.queryKey[0])) });
 }
 
+/** The namespace that a query asks about; empty: all. */
+const namespaceOf = (key: QueryKey = []): unknown => (key[2] as { namespace?: unknown } | undefined)?.namespace ?? "";
+
 /** One GET as a query: `subject` is what it is about. */
 export function useGet<P extends PathOf<"GET">>(subject: string, path: P, query: QueryOf<P> = {}, enabled = true) {
+  const queryKey = [subject, path, query];
   return useQuery({
-    queryKey: [subject, path, query],
+    queryKey,
     queryFn: ({ signal }) => get(path, { query, signal }),
     enabled,
-    placeholderData: keepPreviousData,
+    // What was shown stays while another order or filter loads, but never as that of another namespace.
+    placeholderData: (before, of) => (namespaceOf(of?.queryKey) === namespaceOf(queryKey) ? before : undefined),
   });
 }
 
@@ -100,7 +105,6 @@ export const useVm = (namespace: string, vm: string) =>
   useQuery({
     queryKey: ["vm", namespace, vm],
     queryFn: ({ signal }) => get("/vms/{namespace}/{vm}", { params: { namespace, vm }, signal }),
-    placeholderData: keepPreviousData,
   });
 export const useSeries = (query: QueryOf<"/series">) => useGet("series", "/series", query);
 export const useDetails = (query: QueryOf<"/details">) => useGet("details", "/details", query);
