@@ -1,11 +1,11 @@
-import { render, screen, waitFor, within } from "@testing-library/react";
+import { act, render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 
 import { makeQueryClient } from "./api/queries";
 import { App } from "./app";
 import { session } from "./test/fixtures";
-import { Refusal, serve } from "./test/server";
+import { Refusal, serve, type Asked } from "./test/server";
 
 class SilentEvents {
   onopen = null;
@@ -75,6 +75,61 @@ describe("the login", () => {
     await user.click(screen.getByRole("button", { name: "Log out" }));
     await screen.findByLabelText("Token");
     expect(log.find((asked) => asked.path === "/logout")?.headers.get("x-csrf-token")).toBe("csrf-token");
+  });
+});
+
+describe("a login in another tab", () => {
+  beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
+
+  const other = () => session({ name: "second", csrf: "csrf-of-second" });
+  const named = (name: string) => ({ items: [{ namespace: "default", vm: `of-${name}`, latest: null, last_error: null }], total: 1, offset: 0 });
+
+  it("is noticed when the window is looked at again, and nothing of the first is left", async () => {
+    let who = session();
+    serve({ ...ANSWERS, "GET /session": () => who, "GET /vms": () => named(who.name) });
+    window.history.replaceState(null, "", "/");
+    app();
+    await screen.findByText("of-first");
+    who = other();
+    act(() => void window.dispatchEvent(new Event("focus")));
+    await screen.findByRole("button", { name: "second" });
+    await screen.findByText("of-second");
+    expect(screen.queryByText("of-first")).toBeNull();
+    screen.getByText(/Another tab logged in as second/);
+  });
+
+  it("is noticed when a change is refused", async () => {
+    let who = session();
+    const refused = new Refusal(403, { title: "Forbidden", code: "permission-denied", detail: "X-CSRF-Token does not fit" });
+    const log = serve({ ...ANSWERS, "GET /session": () => who, "POST /tokens": ({ headers }: Asked) => (headers.get("x-csrf-token") === "csrf-of-second" ? { token: "hf_x", record: { id: "01J", name: "hv1", role: "backup", namespaces: [] } } : refused) });
+    window.history.replaceState(null, "", "/access");
+    app();
+    const user = userEvent.setup();
+    const create = async () => {
+      await user.click(await screen.findByRole("button", { name: "Create a token" }));
+      await user.type(screen.getByLabelText("Name"), "hv1");
+      await user.click(screen.getByRole("button", { name: "Create" }));
+    };
+    await screen.findByRole("button", { name: "Create a token" });
+    who = other();
+    await create();
+    await screen.findByText(/Another tab logged in as second/);
+    await create();
+    await screen.findByText("hf_x");
+    expect(log.filter((asked) => asked.method === "POST").map((asked) => asked.headers.get("x-csrf-token"))).toEqual(["csrf-token", "csrf-of-second"]);
+  });
+
+  it("keeps what is shown when it is the same session still", async () => {
+    const log = serve({ ...ANSWERS, "GET /session": () => session({ expires: new Date().toISOString() }) });
+    window.history.replaceState(null, "", "/access");
+    app();
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Create a token" }));
+    await user.type(screen.getByLabelText("Name"), "hv1");
+    const before = log.filter((asked) => asked.path === "/session").length;
+    act(() => void window.dispatchEvent(new Event("focus")));
+    await waitFor(() => expect(log.filter((asked) => asked.path === "/session").length).toBeGreaterThan(before));
+    expect(screen.getByLabelText<HTMLInputElement>("Name").value).toBe("hv1");
   });
 });
 

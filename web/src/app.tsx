@@ -74,6 +74,7 @@ function Main() {
   }, [path]);
   return (
     <main id="main" ref={main} tabIndex={-1}>
+      <Replaced />
       <DamageBanner />
       <EncryptionBanner />
       <Caught key={path}>
@@ -98,6 +99,18 @@ function Main() {
         </Suspense>
       </Caught>
     </main>
+  );
+}
+
+/** Says that another tab's login became this one's, too. */
+function Replaced() {
+  const { name, replaced } = useWho();
+  if (replaced === undefined) return null;
+  return (
+    <p className="note note-warn banner" role="status">
+      <Icon name="person" />
+      Another tab logged in as {name}. What was open here, as {replaced}, was closed; what was just asked for may not have been done.
+    </p>
   );
 }
 

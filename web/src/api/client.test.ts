@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 
-import { fill, get, post, request, setCsrf, setOnUnauthenticated, url } from "./client";
+import { fill, get, post, request, setCsrf, setOnRefused, url } from "./client";
 import { ApiError, explain } from "./error";
 import { Refusal, serve } from "../test/server";
 
@@ -60,10 +60,10 @@ describe("requests", () => {
 
   it("tell when the session has ended", async () => {
     serve({ "GET /totals": new Refusal(401, { title: "Unauthorized", code: "unauthenticated", detail: "" }) });
-    const ended = vi.fn<() => void>();
-    setOnUnauthenticated(ended);
+    const refused = vi.fn<(status: number) => void>();
+    setOnRefused(refused);
     await expect(get("/totals")).rejects.toMatchObject({ status: 401 });
-    expect(ended).toHaveBeenCalledOnce();
+    expect(refused).toHaveBeenCalledExactlyOnceWith(401);
   });
 
   it("hand on an abort as it is", async () => {

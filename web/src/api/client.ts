@@ -31,16 +31,16 @@ export type QueryOf<P extends PathOf<"GET">> = {
 };
 
 let csrf: string | null = null;
-let onUnauthenticated: () => void = () => {};
+let onRefused: (status: 401 | 403) => void = () => {};
 
 /** The token that proves that a request comes from this page; from `GET /session`. */
 export function setCsrf(token: string | null): void {
   csrf = token;
 }
 
-/** Called whenever the server says that the session has ended. */
-export function setOnUnauthenticated(handler: () => void): void {
-  onUnauthenticated = handler;
+/** Called whenever the server says that no one is logged in (401), or that who is may not do this (403). */
+export function setOnRefused(handler: (status: 401 | 403) => void): void {
+  onRefused = handler;
 }
 
 /** Path and query of an endpoint. Absent and empty parameters are left out; lists are joined by commas. */
@@ -94,7 +94,7 @@ export async function request<T>(address: string, { method = "GET", body, signal
   }
   if (!response.ok) {
     const error = await fromResponse(response);
-    if (error.status === 401) onUnauthenticated();
+    if (error.status === 401 || error.status === 403) onRefused(error.status);
     throw error;
   }
   if (response.status === 204) return undefined as T;

@@ -4,6 +4,7 @@
  */
 
 import {
+  focusManager,
   QueryClient,
   useInfiniteQuery,
   useMutation,
@@ -14,7 +15,7 @@ import {
 
 import { get, post, postTo, put, remove, type Answer, type PathOf, type QueryOf } from "./client";
 import { ApiError } from "./error";
-import type { ChangedSubject, CreateToken, Quota } from "./schema";
+import type { ChangedSubject, CreateToken, Quota, Session } from "./schema";
 
 /** How long an answer counts as fresh when no event says otherwise. */
 const FRESH_MS = 20_000;
@@ -24,6 +25,13 @@ const AGAIN_MS = 60_000;
 
 /** How often the bucket is looked at again. */
 const TIERS_MS = 10_000;
+
+/** A window beside this one can have the focus while both are visible. */
+focusManager.setEventListener((changed) => {
+  const look = () => changed();
+  for (const event of ["visibilitychange", "focus"]) window.addEventListener(event, look);
+  return () => ["visibilitychange", "focus"].forEach((event) => window.removeEventListener(event, look));
+});
 
 /**
  * A client as the app uses it. Only passing failures of questions are tried again. Without a line, too, everything is sent
@@ -76,13 +84,23 @@ export function useGet<P extends PathOf<"GET">>(subject: string, path: P, query:
   });
 }
 
-/** Who is logged in; `null` when no one is. */
+/** Who is logged in, and in whose place when another tab logged in. */
+export type Who = Session & { replaced?: string | undefined };
+
+/** Forgets what was shown to whoever was logged in before. */
+export const forget = (client: QueryClient): void => client.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
+
+/** Who is logged in; `null` when no one is. All tabs share one login, so another one may have changed it. */
 export const useSession = () =>
   useQuery({
     queryKey: ["session"],
-    queryFn: async ({ signal }) => {
+    queryFn: async ({ signal, client }): Promise<Who | null> => {
       try {
-        return await get("/session", { signal });
+        const now: Who = await get("/session", { signal });
+        const known = client.getQueryData<Who | null>(["session"]);
+        if (known === undefined || known?.csrf === now.csrf) return { ...now, replaced: known?.replaced };
+        forget(client);
+        return { ...now, replaced: known?.name };
       } catch (error) {
         if (error instanceof ApiError && error.status === 401) return null;
         throw error;
@@ -90,7 +108,7 @@ export const useSession = () =>
     },
     staleTime: Infinity,
     refetchInterval: false,
-    refetchOnWindowFocus: false,
+    refetchOnWindowFocus: "always",
     retry: true,
     retryDelay: (count) => Math.min(4_000, 400 * 2 ** count),
   });

@@ -1,16 +1,16 @@
 /** Who is logged in, for every page. */
 
 import { useQueryClient, type QueryClient } from "@tanstack/react-query";
-import { createContext, useContext, useEffect, type ComponentType, type ReactNode } from "react";
+import { createContext, Fragment, useContext, useEffect, type ComponentType, type ReactNode } from "react";
 
-import { post, setCsrf, setOnUnauthenticated } from "./client";
-import { useSession } from "./queries";
+import { post, setCsrf, setOnRefused } from "./client";
+import { forget, useSession, type Who } from "./queries";
 import type { Action, Session } from "./schema";
 
-const SessionContext = createContext<Session | null>(null);
+const SessionContext = createContext<Who | null>(null);
 
 /** The session of the logged-in user. Only below {@link SessionGate}. */
-export function useWho(): Session {
+export function useWho(): Who {
   const session = useContext(SessionContext);
   if (session === null) throw new Error("useWho is for pages behind the login");
   return session;
@@ -35,21 +35,27 @@ export function SessionGate({ login, Waiting, children }: GateProps) {
   const client = useQueryClient();
   const session = query.data;
   useEffect(() => {
-    setOnUnauthenticated(() => {
-      if (client.getQueryData(["session"])) client.setQueryData(["session"], null);
+    setOnRefused((status) => {
+      if (status === 403) void client.refetchQueries({ queryKey: ["session"] }, { cancelRefetch: false });
+      else if (client.getQueryData(["session"])) client.setQueryData(["session"], null);
     });
   }, [client]);
   // Before the children render: their first request may need it.
   setCsrf(session?.csrf ?? null);
   if (session === undefined) return <Waiting error={query.error ?? query.failureReason} />;
   if (session === null) return login;
-  return <SessionContext.Provider value={session}>{children}</SessionContext.Provider>;
+  // Another login begins with nothing that the one before had open.
+  return (
+    <SessionContext.Provider value={session}>
+      <Fragment key={session.csrf}>{children}</Fragment>
+    </SessionContext.Provider>
+  );
 }
 
 /** Another user, or none: what the previous one was shown is forgotten. */
 function become(client: QueryClient, session: Session | null): void {
   client.setQueryData(["session"], session);
-  client.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
+  forget(client);
 }
 
 /** Exchanges a token for a session cookie. */
