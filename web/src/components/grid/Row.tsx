@@ -13,6 +13,8 @@ interface RowProps<T> {
   columns: readonly { id: string }[];
   specs: ReadonlyMap<string, GridColumn<T>>;
   className: string;
+  /** When it is drawn: what it says of the time since then is drawn again. */
+  now: number;
   /** The column whose cell is the grid's tab stop; -1 for none. */
   stop: number;
   onOpen: (row: T) => void;

@@ -18,7 +18,9 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { Fragment, useEffect, useMemo, useRef, useState, type CSSProperties, type ReactNode } from "react";
 
 import type { Source } from "../../api/queries";
-import { ErrorNote } from "../Feedback";
+import { AsOf, ErrorNote } from "../Feedback";
+import { useNow } from "../today";
+import { Blocks, ROWS_MAX } from "./Blocks";
 import { isNumber, parseSort, type GridColumn } from "./column";
 import { HeaderCell } from "./HeaderCell";
 import { Row, Spacer } from "./Row";
@@ -56,8 +58,14 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   const { columns: specs, source, onOpen } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const [range, setRange] = useState({ first: 0, last: 0 });
-  const list = useWindow(source, range.first, range.last);
-  const total = list.total ?? 0;
+  const key = JSON.stringify(source.key);
+  // The first row of those that can be scrolled through; another filter or order begins with the first of all.
+  const [block, setBlock] = useState({ key, base: 0 });
+  const base = block.key === key ? block.base : 0;
+  const list = useWindow(source, base + range.first, base + range.last);
+  const total = Math.max(0, Math.min(ROWS_MAX, (list.total ?? 0) - base));
+  // Spans of time, such as 3 min ago, go on.
+  const ticked = useNow();
 
   const data = useMemo(() => [...list.rows.values()], [list.rows]);
   const position = useMemo(() => new Map([...list.rows.keys()].map((index, at) => [index, at])), [list.rows]);
@@ -113,7 +121,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
 
   const leaves = table.getVisibleLeafColumns();
   const open = (index: number) => {
-    const row = list.rows.get(index);
+    const row = list.rows.get(base + index);
     if (row !== undefined) onOpen(row);
   };
   const focus = useGridFocus({
@@ -127,10 +135,9 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   focusRow.current = focus.active.row;
 
   // Another filter or order is shown from its top.
-  const key = JSON.stringify(source.key);
   useEffect(() => {
     if (scroller.current !== null) scroller.current.scrollTop = 0;
-  }, [key]);
+  }, [key, base]);
 
   if (list.error !== null && list.rows.size === 0) return <ErrorNote error={list.error} onRetry={list.retry} />;
   if (list.total === 0 && !list.stale) return props.empty;
@@ -147,66 +154,72 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
       columns={leaves}
       specs={byId}
       className={row === undefined ? "" : (props.rowClass?.(row) ?? "")}
+      now={ticked}
       stop={focus.active.row === index ? focus.active.column : -1}
       onOpen={onOpen}
     />
   );
   return (
-    <div
-      ref={scroller}
-      className={`grid-scroll ${list.stale ? "is-stale" : ""}`}
-      style={{ "--first-column": `${leaves[0]?.getSize() ?? 0}px` } as CSSProperties}
-    >
-      <table
-        className="grid"
-        role="grid"
-        aria-label={props.label}
-        aria-rowcount={waiting ? -1 : total + 1}
-        aria-colcount={leaves.length}
-        aria-busy={list.fetching}
-        style={{ width }}
-        onKeyDown={focus.onKeyDown}
-        onFocus={focus.onFocus}
+    <>
+      {list.error !== null && <ErrorNote error={list.error} onRetry={list.retry} />}
+      <AsOf at={list.answeredMs} waiting={list.waiting} />
+      <Blocks base={base} shown={total} all={list.total ?? 0} onBase={(next) => setBlock({ key, base: next })} />
+      <div
+        ref={scroller}
+        className={`grid-scroll ${list.stale ? "is-stale" : ""}`}
+        style={{ "--first-column": `${leaves[0]?.getSize() ?? 0}px` } as CSSProperties}
       >
-        <colgroup>
-          {leaves.map((column) => (
-            <col key={column.id} style={{ width: column.getSize() }} />
-          ))}
-        </colgroup>
-        <thead>
-          <tr aria-rowindex={1}>
-            {leaves.map((column, index) => {
-              const spec = byId.get(column.id);
-              if (spec === undefined) return null;
+        <table
+          className="grid"
+          role="grid"
+          aria-label={props.label}
+          aria-rowcount={waiting ? -1 : total + 1}
+          aria-colcount={leaves.length}
+          aria-busy={list.fetching}
+          style={{ width }}
+          onKeyDown={focus.onKeyDown}
+          onFocus={focus.onFocus}
+        >
+          <colgroup>
+            {leaves.map((column) => (
+              <col key={column.id} style={{ width: column.getSize() }} />
+            ))}
+          </colgroup>
+          <thead>
+            <tr aria-rowindex={1}>
+              {leaves.map((column, index) => {
+                const spec = byId.get(column.id);
+                if (spec === undefined) return null;
+                return (
+                  <HeaderCell
+                    key={column.id}
+                    spec={spec}
+                    column={index}
+                    sorted={column.getIsSorted()}
+        stop={focus.active.row < 0 && focus.active.column === index}
+                    onSort={column.getCanSort() ? () => column.toggleSorting(undefined) : null}
+                  />
+                );
+              })}
+            </tr>
+          </thead>
+          <tbody>
+            {drawn.map((item, at) => {
+              const gap = item.start - (drawn[at - 1]?.end ?? HEADER_PX);
+              const loaded = position.get(base + item.index);
+              const row = loaded === undefined ? undefined : model[loaded];
               return (
-                <HeaderCell
-                  key={column.id}
-                  spec={spec}
-                  column={index}
-                  sorted={column.getIsSorted()}
-                  stop={focus.active.row < 0 && focus.active.column === index}
-                  onSort={column.getCanSort() ? () => column.toggleSorting(undefined) : null}
-                />
+                <Fragment key={item.index}>
+                  {gap > 0 && <Spacer height={gap} columns={leaves.length} />}
+                  {rowAt(item.index, row?.original)}
+                </Fragment>
               );
             })}
-          </tr>
-        </thead>
-        <tbody>
-          {drawn.map((item, at) => {
-            const gap = item.start - (drawn[at - 1]?.end ?? HEADER_PX);
-            const loaded = position.get(item.index);
-            const row = loaded === undefined ? undefined : model[loaded];
-            return (
-              <Fragment key={item.index}>
-                {gap > 0 && <Spacer height={gap} columns={leaves.length} />}
-                {rowAt(item.index, row?.original)}
-              </Fragment>
-            );
-          })}
-          {items.length > 0 && <Spacer height={virtual.getTotalSize() - (items.at(-1)?.end ?? 0)} columns={leaves.length} />}
-        </tbody>
-      </table>
-    </div>
+            {items.length > 0 && <Spacer height={virtual.getTotalSize() - (items.at(-1)?.end ?? 0)} columns={leaves.length} />}
+          </tbody>
+        </table>
+      </div>
+    </>
   );
 }
 

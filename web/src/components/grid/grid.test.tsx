@@ -7,7 +7,7 @@ import { makeQueryClient, source } from "../../api/queries";
 import type { DetailRow } from "../../api/schema";
 import { DETAIL_COLUMNS, defaultVisibility } from "../../pages/details/columns";
 import { detailRow } from "../../test/fixtures";
-import { serve, type Asked } from "../../test/server";
+import { Refusal, serve, type Asked } from "../../test/server";
 import { target } from "./useGridFocus";
 import { pagesOf } from "./useWindow";
 import { WindowTable } from "./WindowTable";
@@ -52,6 +52,13 @@ function layOut(height: number) {
   vi.spyOn(Element.prototype, "clientHeight", "get").mockReturnValue(height);
   vi.spyOn(Element.prototype, "clientWidth", "get").mockReturnValue(1200);
   vi.spyOn(Element.prototype, "scrollHeight", "get").mockReturnValue(40 + TOTAL * 36);
+}
+
+function scroll(container: HTMLElement, top: number) {
+  const scroller = container.querySelector<HTMLElement>(".grid-scroll");
+  if (scroller === null) throw new Error("no table");
+  Object.defineProperty(scroller, "scrollTop", { value: top, configurable: true });
+  fireEvent.scroll(scroller);
 }
 
 describe("a table of 100,000 rows", () => {
@@ -153,6 +160,39 @@ describe("a table of 100,000 rows", () => {
     await screen.findByText("vm3");
     expect(document.activeElement).toBe(cell);
     expect(cell?.textContent).toBe("disk0");
+  });
+
+  it("says when a later page does not come, and keeps what it has", async () => {
+    let broken = true;
+    serve({ "GET /details": (asked: Asked) => (broken && asked.params.get("offset") !== "0" ? new Refusal(400, { title: "Bad", code: "invalid", detail: "no such page" }) : page(asked)) });
+    const { container } = draw();
+    await screen.findByText("vm0");
+    scroll(container, 200 * 36);
+    const note = await screen.findByRole("alert");
+    expect(note.textContent).toContain("no such page");
+    screen.getByRole("grid");
+    broken = false;
+    fireEvent.click(within(note).getByRole("button", { name: "Try again" }));
+    await waitFor(() => expect(screen.queryByRole("alert")).toBeNull());
+  });
+
+  it("reaches every row of a list that is higher than a browser can lay out", async () => {
+    const many = 932_067;
+    const log = serve({ "GET /details": (asked: Asked) => ({ ...page(asked), total: many }) });
+    const { container } = draw();
+    await screen.findByText("vm0");
+    // Firefox lays out less than Chromium: 17,895,697 px.
+    const height = () => [...container.querySelectorAll<HTMLElement>(".grid-spacer td")].reduce((sum, cell) => sum + parseInt(cell.style.height, 10), 0);
+    expect(height()).toBeLessThan(17_000_000);
+    screen.getByText("Rows 1 to 400,000 of 932,067");
+    fireEvent.click(screen.getByRole("button", { name: "Next rows" }));
+    await waitFor(() => expect(log.at(-1)?.params.get("offset")).toBe("400000"));
+    fireEvent.click(screen.getByRole("button", { name: "Next rows" }));
+    screen.getByText("Rows 800,001 to 932,067 of 932,067");
+    expect(screen.queryByRole("button", { name: "Next rows" })).toBeNull();
+    await waitFor(() => expect(log.at(-1)?.params.get("offset")).toBe("800000"));
+    fireEvent.click(screen.getByRole("button", { name: "Previous rows" }));
+    screen.getByText("Rows 400,001 to 800,000 of 932,067");
   });
 
   it("says so when there is nothing, and when the server refuses", async () => {

@@ -6,6 +6,7 @@
 import { useQueries, type UseQueryResult } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
 
+import { ApiError } from "../../api/error";
 import type { Page, Source } from "../../api/queries";
 
 /** Rows in a request: a few screens, about 200 KB of JSON. */
@@ -23,6 +24,10 @@ export interface Window<Row> {
   stale: boolean;
   fetching: boolean;
   error: unknown;
+  /** When the oldest of what is shown was answered; 0: nothing was yet. */
+  answeredMs: number;
+  /** Whether a newer answer should have come or is on its way. */
+  waiting: boolean;
   retry: () => void;
 }
 
@@ -57,9 +62,13 @@ export function useWindow<Row>(source: Source<Row>, first: number, last: number)
     stale: before !== null,
     fetching: found.fetching,
     error: found.error,
+    answeredMs: found.answeredMs,
+    waiting: found.waiting,
     retry: found.retry,
   };
 }
+
+const isPassing = (error: unknown): boolean => error instanceof ApiError && error.passing;
 
 /** The pages as one list. It is made again only when one of them changes. */
 function combined<Row>(results: UseQueryResult<Page<Row>>[]) {
@@ -69,7 +78,10 @@ function combined<Row>(results: UseQueryResult<Page<Row>>[]) {
     rows,
     total: results.find(({ data }) => data !== undefined)?.data?.total,
     fetching: results.some((result) => result.isFetching),
-    error: results.find((result) => result.error !== null)?.error ?? null,
+    answeredMs: Math.min(...results.map((result) => result.dataUpdatedAt)),
+    waiting: results.some((result) => result.isFetching || result.error !== null),
+    // Where there are rows, one that passes leaves them as they were, which their age tells.
+    error: results.find(({ data, error }) => error !== null && (data === undefined || !isPassing(error)))?.error ?? null,
     retry: () => results.forEach((result) => void result.refetch()),
   };
 }

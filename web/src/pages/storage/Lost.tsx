@@ -6,6 +6,7 @@ import { useDamage } from "../../api/queries";
 import type { DamagedDisk } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { rangesOf } from "../../components/DamageBanner";
+import { ErrorNote } from "../../components/Feedback";
 import { vmPath } from "../../components/location";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { bytes } from "../../format/bytes";
@@ -32,6 +33,7 @@ export function Lost() {
   return (
     <Card title="What cannot be restored" className="wide" hint={`${plural(first.restore_points, "restore point")}, ${plural(first.disks, "disk")}, ${bytes(first.bytes)}. The next backup that has this data heals them; holdfast restore --keep-going restores the rest.`}>
       <SimpleTable caption="What cannot be restored" columns={COLUMNS} rows={rows} rowKey={(row) => `${row.backup}/${row.disk}`} />
+      {damage.error !== null && <ErrorNote error={damage.error} onRetry={() => void damage.refetch()} />}
       {damage.hasNextPage && (
         <button type="button" className="button" disabled={damage.isFetchingNextPage} onClick={() => void damage.fetchNextPage()}>
           {damage.isFetchingNextPage ? "Loading…" : "Load more"}
