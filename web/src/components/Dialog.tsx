@@ -10,12 +10,15 @@ interface DialogProps {
   drawer?: boolean;
   /** Whether a click beside it closes it; false where something shown only once would be lost. */
   dismissible?: boolean;
+  /** Whether an answer is awaited: it stays until that is there, or no one would see what became of it. */
+  pending?: boolean;
   tools?: ReactNode;
   onClose: () => void;
   children: ReactNode;
 }
 
-export function Dialog({ title, drawer = false, dismissible = true, tools, onClose, children }: DialogProps) {
+export function Dialog({ title, drawer = false, dismissible: may = true, pending = false, tools, onClose, children }: DialogProps) {
+  const dismissible = may && !pending;
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
   useEffect(() => {
@@ -39,6 +42,12 @@ export function Dialog({ title, drawer = false, dismissible = true, tools, onClo
         event.preventDefault();
         if (dismissible) onClose();
       }}
+      onClose={() => {
+        // Chromium closes it by itself when Escape is pressed a second time.
+        if (ref.current?.open !== false) return;
+        if (dismissible) onClose();
+        else ref.current.showModal();
+      }}
       onClick={(event) => {
         if (dismissible && event.target === ref.current) onClose();
       }}
@@ -56,5 +65,31 @@ export function Dialog({ title, drawer = false, dismissible = true, tools, onClo
         {children}
       </div>
     </dialog>
+  );
+}
+
+interface FormActionsProps {
+  /** What is done, and what is said while it is. */
+  word: ReactNode;
+  busy: string;
+  pending: boolean;
+  disabled?: boolean;
+  danger?: boolean;
+  /** Without it the button submits its form. */
+  onConfirm?: () => void;
+  onClose: () => void;
+}
+
+/** The buttons below a dialog. While an answer is awaited neither does anything. */
+export function FormActions({ word, busy, pending, disabled = false, danger = false, onConfirm, onClose }: FormActionsProps) {
+  return (
+    <div className="form-actions">
+      <button type="button" className="button" disabled={pending} onClick={onClose}>
+        Cancel
+      </button>
+      <button type={onConfirm === undefined ? "submit" : "button"} className={`button ${danger ? "button-danger" : "button-primary"}`} disabled={pending || disabled} onClick={onConfirm}>
+        {pending ? busy : word}
+      </button>
+    </div>
   );
 }

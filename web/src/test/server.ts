@@ -2,6 +2,13 @@
 
 import { vi } from "vitest";
 
+/** An answer that a test gives when it wants to. */
+export function held<T = unknown>(): { promise: Promise<T>; resolve: (value: T) => void } {
+  let resolve: (value: T) => void = () => {};
+  const promise = new Promise<T>((done) => (resolve = done));
+  return { promise, resolve };
+}
+
 export interface Asked {
   method: string;
   path: string;
@@ -34,7 +41,7 @@ export function serve(answers: Record<string, unknown>): Asked[] {
     };
     log.push(asked);
     const found = answers[`${asked.method} ${asked.path}`];
-    const value = typeof found === "function" ? (found as (asked: Asked) => unknown)(asked) : found;
+    const value: unknown = typeof found === "function" ? await (found as (asked: Asked) => unknown)(asked) : found;
     if (value === undefined) return problem(404, { title: "Not Found", code: "not-found", detail: asked.path });
     if (value instanceof Refusal) return problem(value.status, value.problem);
     if (value === null) return new Response(null, { status: 204 });

@@ -4,7 +4,7 @@ import { useState, type SubmitEvent } from "react";
 
 import { useCreateToken, useNamespaces } from "../../api/queries";
 import type { CreatedToken, Role } from "../../api/schema";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 
 const ROLES: readonly [role: Role, text: string][] = [
@@ -62,7 +62,7 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
   };
 
   return (
-    <Dialog title="Create a token" onClose={onClose}>
+    <Dialog title="Create a token" pending={create.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <label className="field">
           <span>Name</span>
@@ -123,14 +123,7 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
           </select>
         </label>
         {create.error !== null && <ErrorNote error={create.error} />}
-        <div className="form-actions">
-          <button type="button" className="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" className="button button-primary" disabled={create.isPending || name.trim() === ""}>
-            {create.isPending ? "Creating…" : "Create"}
-          </button>
-        </div>
+        <FormActions word="Create" busy="Creating…" pending={create.isPending} disabled={name.trim() === ""} onClose={onClose} />
       </form>
     </Dialog>
   );

@@ -2,14 +2,14 @@
 
 import { useRevokeToken } from "../../api/queries";
 import type { TokenRecord } from "../../api/schema";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { relative } from "../../format/time";
 
 export function RevokeToken({ token, onClose }: { token: TokenRecord; onClose: () => void }) {
   const revoke = useRevokeToken();
   return (
-    <Dialog title={`Revoke ${token.name}?`} onClose={onClose}>
+    <Dialog title={`Revoke ${token.name}?`} pending={revoke.isPending} onClose={onClose}>
       <p>
         Its next request is refused, and backups and restores that are running with it end. This cannot be undone, but you
         can create a new token.
@@ -19,19 +19,7 @@ export function RevokeToken({ token, onClose }: { token: TokenRecord; onClose: (
       </p>
       {token.current && <p>This is the token you are logged in with: you will be logged out.</p>}
       {revoke.error !== null && <ErrorNote error={revoke.error} />}
-      <div className="form-actions">
-        <button type="button" className="button" onClick={onClose}>
-          Cancel
-        </button>
-        <button
-          type="button"
-          className="button button-danger"
-          disabled={revoke.isPending}
-          onClick={() => revoke.mutate(token.id, { onSuccess: onClose })}
-        >
-          {revoke.isPending ? "Revoking…" : "Revoke"}
-        </button>
-      </div>
+      <FormActions word="Revoke" busy="Revoking…" danger pending={revoke.isPending} onConfirm={() => revoke.mutate(token.id, { onSuccess: onClose })} onClose={onClose} />
     </Dialog>
   );
 }

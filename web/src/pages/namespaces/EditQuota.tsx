@@ -4,7 +4,7 @@ import { useState, type SubmitEvent } from "react";
 
 import { useSetQuota } from "../../api/queries";
 import type { Namespace, Quota } from "../../api/schema";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { parseLimit, type Unit, writeLimit } from "./limit";
 
@@ -28,7 +28,7 @@ export function EditQuota({ namespace, onClose }: { namespace: Namespace; onClos
     set.mutate({ name: namespace.name, quota }, { onSuccess: onClose });
   };
   return (
-    <Dialog title={`Quota of ${namespace.name}`} onClose={onClose}>
+    <Dialog title={`Quota of ${namespace.name}`} pending={set.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <p className="muted">An empty field is no limit. Sizes are written with a unit: 500GB, 2TB.</p>
         {FIELDS.map(([key, label, unit]) => (
@@ -45,14 +45,7 @@ export function EditQuota({ namespace, onClose }: { namespace: Namespace; onClos
           </label>
         ))}
         {set.error !== null && <ErrorNote error={set.error} />}
-        <div className="form-actions">
-          <button type="button" className="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" className="button button-primary" disabled={set.isPending || wrong}>
-            {set.isPending ? "Saving…" : "Save"}
-          </button>
-        </div>
+        <FormActions word="Save" busy="Saving…" pending={set.isPending} disabled={wrong} onClose={onClose} />
       </form>
     </Dialog>
   );

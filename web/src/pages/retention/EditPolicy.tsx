@@ -5,7 +5,7 @@ import { useState, type SubmitEvent } from "react";
 import { useNamespaces } from "../../api/queries";
 import { useSetPolicy } from "../../api/retention";
 import type { Policy } from "../../api/schema";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { useNamespace } from "../../components/location";
 import { ScheduleFields } from "../../components/ScheduleFields";
@@ -64,7 +64,7 @@ export function EditPolicy({ policy, onClose }: { policy: Policy | null; onClose
     );
   };
   return (
-    <Dialog title={policy === null ? "Create a policy" : `Edit ${policy.name}`} onClose={onClose}>
+    <Dialog title={policy === null ? "Create a policy" : `Edit ${policy.name} in ${policy.namespace}`} pending={set.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <div className="form-row">
           <label className="field">
@@ -115,14 +115,7 @@ export function EditPolicy({ policy, onClose }: { policy: Policy | null; onClose
           <p className="muted">It rests, because the catalog was an older copy: names and rules may have changed since. Saving it ends that.</p>
         )}
         {set.error !== null && <ErrorNote error={set.error} />}
-        <div className="form-actions">
-          <button type="button" className="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" className="button button-primary" disabled={set.isPending || !isValid}>
-            {set.isPending ? "Saving…" : "Save"}
-          </button>
-        </div>
+        <FormActions word="Save" busy="Saving…" pending={set.isPending} disabled={!isValid} onClose={onClose} />
       </form>
     </Dialog>
   );

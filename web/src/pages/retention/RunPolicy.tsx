@@ -12,6 +12,7 @@ import { Fact, Facts } from "../../components/Stat";
 import { Badge } from "../../components/Status";
 import { count, plural } from "../../format/numbers";
 import { minute, second } from "../../format/time";
+import { scopeOf } from "./rules";
 
 /** Drawn at once; more on request. */
 const STEP = 100;
@@ -35,8 +36,11 @@ export function RunPolicy({ policy, onClose }: { policy: Policy; onClose: () => 
   const dry = useDryRun(policy.id);
   const run = useRunPolicy(policy.id);
   return (
-    <Dialog title={`Run ${policy.name}`} drawer onClose={onClose}>
+    <Dialog title={`Run ${policy.name}`} drawer pending={run.isPending} onClose={onClose}>
       <div className="drawer-content">
+        <p>
+          {scopeOf(policy)} in the namespace {policy.namespace}
+        </p>
         {run.data === undefined ? (
           <Async query={dry} lines={8} height={300}>
             {(found) => (
@@ -47,7 +51,7 @@ export function RunPolicy({ policy, onClose }: { policy: Policy; onClose: () => 
                   <Fact term="freed_bytes" kind="bytes" value={found.freed_bytes} />
                 </Facts>
                 <div className="form-actions">
-                  <button type="button" className="button" onClick={onClose}>
+                  <button type="button" className="button" disabled={run.isPending} onClick={onClose}>
                     {found.deleted === 0 ? "Close" : "Cancel"}
                   </button>
                   {found.deleted > 0 && (

@@ -6,7 +6,7 @@ import { makeQueryClient } from "../../api/queries";
 import type { Policy, SimulatedDay } from "../../api/schema";
 import { App } from "../../app";
 import { session } from "../../test/fixtures";
-import { serve } from "../../test/server";
+import { held, serve, type Asked } from "../../test/server";
 import { keeperOf, lifelines, pathOf } from "./lifelines";
 import { inWords, NO_RULES, rulesOf, textsOf } from "./rules";
 
@@ -80,6 +80,29 @@ describe("the page of policies", () => {
     await within(dialog).findByText(/1 restore point deleted/);
     within(dialog).getByText(/held meanwhile: 01JHELD/);
     expect(runs()).toEqual(['{"dry_run":true}', '{"dry_run":false}']);
+  });
+
+  it("offers nothing of another namespace while the chosen one's answer is on its way", async () => {
+    const tenant = (name: string) => ({ ...POLICY, id: `01J${name}`, namespace: name, name: `daily-${name}` });
+    const late = held<object>();
+    open({
+      "GET /namespaces": list({ ...NAMESPACE, name: "a" }, { ...NAMESPACE, name: "b" }),
+      "GET /policies": ({ params }: Asked) => (params.get("namespace") === "b" ? late.promise : list(tenant("a"))),
+    });
+    const user = userEvent.setup();
+    await screen.findByRole("button", { name: "Run daily-a" });
+    await user.selectOptions(await screen.findByRole("combobox", { name: "Namespace" }), "b");
+    await waitFor(() => expect(screen.queryByRole("button", { name: "Run daily-a" })).toBeNull());
+    late.resolve(list(tenant("b")));
+    await screen.findByRole("button", { name: "Run daily-b" });
+  });
+
+  it("names namespace and scope where it runs a policy", async () => {
+    open({ "POST /policies/01JPOLICY/run": { dry_run: true, kept: 1, deleted: 0, refused: 0, refused_points: [], skipped_vms: [], freed_bytes: 0, decisions: [] } });
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Run daily" }));
+    const dialog = within(screen.getByRole("dialog"));
+    expect(dialog.getByText("job nightly in the namespace default")).toBeTruthy();
   });
 
   it("saves what was typed, and nothing that makes no sense", async () => {

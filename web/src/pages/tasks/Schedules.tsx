@@ -4,7 +4,7 @@ import { useState, type SubmitEvent } from "react";
 
 import { useSetSchedule } from "../../api/tasks";
 import type { Schedule } from "../../api/schema";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { ScheduleFields } from "../../components/ScheduleFields";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
@@ -85,7 +85,7 @@ function EditSchedule({ schedule, onClose }: { schedule: Schedule; onClose: () =
     set.mutate({ expression: expression.trim(), time_zone: zone.trim() || null, options: schedule.options, enabled }, { onSuccess: onClose });
   };
   return (
-    <Dialog title={`Schedule of ${labelOf(schedule).toLowerCase()}`} onClose={onClose}>
+    <Dialog title={`Schedule of ${labelOf(schedule).toLowerCase()}`} pending={set.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <p className="muted">What comes due while the server does not run is made up for once, when it does again.</p>
         <ScheduleFields label="Starts" required expression={expression} onExpression={setExpression} zone={zone} onZone={setZone} />
@@ -94,14 +94,7 @@ function EditSchedule({ schedule, onClose }: { schedule: Schedule; onClose: () =
           <span>{enabled ? "On" : "Off: started by hand only"}</span>
         </label>
         {set.error !== null && <ErrorNote error={set.error} />}
-        <div className="form-actions">
-          <button type="button" className="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" className="button button-primary" disabled={set.isPending || expression.trim() === ""}>
-            {set.isPending ? "Saving…" : "Save"}
-          </button>
-        </div>
+        <FormActions word="Save" busy="Saving…" pending={set.isPending} disabled={expression.trim() === ""} onClose={onClose} />
       </form>
     </Dialog>
   );

@@ -4,7 +4,7 @@ import { useState, type SubmitEvent } from "react";
 
 import { useDeletePoints, useFreed } from "../../api/retention";
 import type { Backup } from "../../api/schema";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { Async, ErrorNote } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
 import { Fact, Facts } from "../../components/Stat";
@@ -33,7 +33,7 @@ export function DeletePoints({ points, mayDelete, onClose, onDeleted }: DeletePo
     erase.mutate({ ids, reason: reason.trim() }, { onSuccess: onDeleted });
   };
   return (
-    <Dialog title={mayDelete ? `Delete ${plural(ids.length, "restore point")}?` : `What deleting ${plural(ids.length, "restore point")} frees`} onClose={onClose}>
+    <Dialog title={mayDelete ? `Delete ${plural(ids.length, "restore point")}?` : `What deleting ${plural(ids.length, "restore point")} frees`} pending={erase.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <Async query={freed} lines={3} height={90}>
           {(answer) => (
@@ -50,7 +50,7 @@ export function DeletePoints({ points, mayDelete, onClose, onDeleted }: DeletePo
               <ul className="chosen-points">
                 {answer.points.map((point) => (
                   <li key={point.id}>
-                    {point.vm}, {minute(point.started)} <span className="muted">{point.job}</span> <KeptBadges point={point} />
+                    {point.vm}, {minute(point.started)} <span className="muted">{point.job}, in {point.namespace}</span> <KeptBadges point={point} />
                   </li>
                 ))}
               </ul>
@@ -78,16 +78,15 @@ export function DeletePoints({ points, mayDelete, onClose, onDeleted }: DeletePo
           <p className="muted">Administrators delete restore points; operators run the policies that do.</p>
         )}
         {erase.error !== null && <ErrorNote error={erase.error} />}
-        <div className="form-actions">
-          <button type="button" className="button" onClick={onClose}>
-            {mayDelete ? "Cancel" : "Close"}
-          </button>
-          {mayDelete && (
-            <button type="submit" className="button button-danger" disabled={!sure || erase.isPending || freed.data === undefined || kept.length > 0}>
-              {erase.isPending ? "Deleting…" : "Delete"}
+        {mayDelete ? (
+          <FormActions word="Delete" busy="Deleting…" danger pending={erase.isPending} disabled={!sure || freed.data === undefined || kept.length > 0} onClose={onClose} />
+        ) : (
+          <div className="form-actions">
+            <button type="button" className="button" onClick={onClose}>
+              Close
             </button>
-          )}
-        </div>
+          </div>
+        )}
       </form>
     </Dialog>
   );

@@ -4,7 +4,7 @@ import { useState, type SubmitEvent } from "react";
 
 import { useHold, useLock, useReleaseHold } from "../../api/retention";
 import type { Backup } from "../../api/schema";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
 import { useToday } from "../../components/today";
@@ -59,15 +59,16 @@ function LockPoint({ point, onClose }: { point: Backup; onClose: () => void }) {
     lock.mutate(startOfDay(until).toISOString(), { onSuccess: onClose });
   };
   return (
-    <Dialog title={`Lock the restore point of ${minute(point.finished)}`} onClose={onClose}>
+    <Dialog title={`Lock the restore point of ${minute(point.finished)}`} pending={lock.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
+        <Of point={point} />
         <p>Until then no one can delete it, administrators included. A lock can be lengthened, but never shortened or taken back.</p>
         <label className="field">
           <span>Until the beginning of</span>
           <input type="date" name="until" required min={least} value={until} onChange={(event) => setUntil(event.target.value)} />
         </label>
         {lock.error !== null && <ErrorNote error={lock.error} />}
-        <Actions word="Lock" busy="Locking…" pending={lock.isPending} disabled={until === "" || until < least} onClose={onClose} />
+        <FormActions word="Lock" busy="Locking…" pending={lock.isPending} disabled={until === "" || until < least} onClose={onClose} />
       </form>
     </Dialog>
   );
@@ -77,6 +78,7 @@ function HoldPoint({ point, onClose }: { point: Backup; onClose: () => void }) {
   const hold = useHold(point.id);
   return (
     <Reasoned
+      point={point}
       title={`Hold the restore point of ${minute(point.finished)}`}
       text="It cannot be deleted until an administrator releases the hold."
       word="Hold"
@@ -92,6 +94,7 @@ function ReleaseHold({ point, onClose }: { point: Backup; onClose: () => void })
   const still = point.locked_until === null ? "From then on it can be deleted." : `It stays locked until ${minute(point.locked_until)}.`;
   return (
     <Reasoned
+      point={point}
       title={`Release the hold of ${minute(point.finished)}`}
       text={`Held because: ${point.hold?.reason ?? ""}. ${still}`}
       word="Release"
@@ -103,6 +106,7 @@ function ReleaseHold({ point, onClose }: { point: Backup; onClose: () => void })
 }
 
 interface ReasonedProps {
+  point: Backup;
   title: string;
   text: string;
   word: string;
@@ -111,16 +115,23 @@ interface ReasonedProps {
   onClose: () => void;
 }
 
+const Of = ({ point: { vm, namespace } }: { point: Backup }) => (
+  <p>
+    VM {vm} in the namespace {namespace}
+  </p>
+);
+
 /** A change that takes a reason, which the audit log keeps. */
-function Reasoned({ title, text, word, busy, change, onClose }: ReasonedProps) {
+function Reasoned({ point, title, text, word, busy, change, onClose }: ReasonedProps) {
   const [reason, setReason] = useState("");
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     change.mutate(reason.trim(), { onSuccess: onClose });
   };
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} pending={change.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
+        <Of point={point} />
         <p>{text}</p>
         <label className="field">
           <span>Reason</span>
@@ -128,29 +139,8 @@ function Reasoned({ title, text, word, busy, change, onClose }: ReasonedProps) {
           <span className="muted">The audit log keeps it.</span>
         </label>
         {change.error !== null && <ErrorNote error={change.error} />}
-        <Actions word={word} busy={busy} pending={change.isPending} disabled={reason.trim() === ""} onClose={onClose} />
+        <FormActions word={word} busy={busy} pending={change.isPending} disabled={reason.trim() === ""} onClose={onClose} />
       </form>
     </Dialog>
-  );
-}
-
-interface ActionsProps {
-  word: string;
-  busy: string;
-  pending: boolean;
-  disabled: boolean;
-  onClose: () => void;
-}
-
-function Actions({ word, busy, pending, disabled, onClose }: ActionsProps) {
-  return (
-    <div className="form-actions">
-      <button type="button" className="button" onClick={onClose}>
-        Cancel
-      </button>
-      <button type="submit" className="button button-primary" disabled={pending || disabled}>
-        {pending ? busy : word}
-      </button>
-    </div>
   );
 }

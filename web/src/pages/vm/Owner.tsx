@@ -5,7 +5,7 @@ import { useState, type SubmitEvent } from "react";
 import { useChangeOwner } from "../../api/queries";
 import type { VmDetail } from "../../api/schema";
 import { may, useWho } from "../../api/session";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { ErrorNote } from "../../components/Feedback";
 import { TermLabel } from "../../components/Value";
 
@@ -34,7 +34,7 @@ function ChangeOwner({ vm, onClose }: { vm: VmDetail; onClose: () => void }) {
     change.mutate(wanted, { onSuccess: onClose });
   };
   return (
-    <Dialog title={`Change the owner of ${vm.vm}`} onClose={onClose}>
+    <Dialog title={`Change the owner of ${vm.vm} in ${vm.namespace}`} pending={change.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <p>
           Tokens of the present owner can no longer back it up. The next backup reads the whole VM, because it does not rely
@@ -45,14 +45,7 @@ function ChangeOwner({ vm, onClose }: { vm: VmDetail; onClose: () => void }) {
           <input name="owner" required maxLength={200} value={owner} autoComplete="off" onChange={(event) => setOwner(event.target.value)} />
         </label>
         {change.error !== null && <ErrorNote error={change.error} />}
-        <div className="form-actions">
-          <button type="button" className="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" className="button button-primary" disabled={change.isPending || wanted === "" || wanted === vm.owner}>
-            {change.isPending ? "Changing…" : "Change owner"}
-          </button>
-        </div>
+        <FormActions word="Change owner" busy="Changing…" pending={change.isPending} disabled={wanted === "" || wanted === vm.owner} onClose={onClose} />
       </form>
     </Dialog>
   );

@@ -30,12 +30,12 @@ const isKept = (point: Backup): boolean => point.locked_until !== null || point.
 export function RestorePoints({ points }: { points: readonly Backup[] }) {
   const [limit, setLimit] = useState(STEP);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [asking, setAsking] = useState(false);
+  // Those the open question is about: they may be gone from the list before the answer is there.
+  const [asking, setAsking] = useState<readonly Backup[] | null>(null);
   const who = useWho();
   const mayDelete = may(who, "retain");
   // Operators delete by policies only, and may ask what deleting would free.
   const mayAsk = may(who, "operate");
-  if (points.length === 0) return <Empty title="No restore points" />;
   const shown = points.slice(0, limit);
   // Only of what is on screen: what cannot be seen is not deleted.
   const selected = shown.filter((point) => chosen.has(point.id) && !isKept(point));
@@ -50,7 +50,7 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
   };
   return (
     <>
-      {mayAsk && (
+      {mayAsk && points.length > 0 && (
         <div className="selection" role="status">
           {selected.length === 0 ? (
             <span className="muted">Select restore points to see what deleting them frees.</span>
@@ -61,7 +61,7 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
                 type="button"
                 className={`button button-small ${mayDelete ? "button-danger" : ""}`}
                 disabled={selected.length > CHOSEN_MAX}
-                onClick={() => setAsking(true)}
+                onClick={() => setAsking(selected)}
               >
                 <Icon name={mayDelete ? "trash" : "search"} />
                 {mayDelete ? "Delete…" : "What it frees…"}
@@ -73,58 +73,62 @@ export function RestorePoints({ points }: { points: readonly Backup[] }) {
           )}
         </div>
       )}
-      <div className="table-scroll">
-        <table className="table points">
-          <caption className="visually-hidden">Restore points</caption>
-          <thead>
-            <tr>
-              {mayAsk && (
-                <th scope="col" className="choose">
-                  <input
-                    type="checkbox"
-                    aria-label="Select all restore points shown"
-                    disabled={free.length === 0}
-                    checked={free.length > 0 && selected.length === free.length}
-                    onChange={(event) => setChosen(new Set(event.target.checked ? free.map((point) => point.id) : []))}
-                  />
-                </th>
-              )}
-              <th scope="col"><TermLabel term="finished" /></th>
-              <th scope="col"><TermLabel term="job" /></th>
-              <th scope="col" className="number"><TermLabel term="data_bytes" /></th>
-              <th scope="col" className="number"><TermLabel term="new_bytes" /></th>
-              <th scope="col" className="number"><TermLabel term="added_bytes" /></th>
-              <th scope="col" className="number"><TermLabel term="exclusive_bytes" /></th>
-              {tiers && <th scope="col"><TermLabel term="point_tier" /></th>}
-              <th scope="col"><TermLabel term="verify" /></th>
-              <th scope="col"><TermLabel term="last_proven" /></th>
-              <th scope="col">Restore</th>
-            </tr>
-          </thead>
-          {shown.map((point) => (
-            <Point
-              key={point.id}
-              point={point}
-              chosen={chosen.has(point.id)}
-              mayKeep={mayDelete}
-              tiers={tiers}
-              {...(mayAsk ? { onChoose: (on: boolean) => choose(point.id, on) } : {})}
-            />
-          ))}
-        </table>
-      </div>
+      {points.length === 0 ? (
+        <Empty title="No restore points" />
+      ) : (
+        <div className="table-scroll">
+          <table className="table points">
+            <caption className="visually-hidden">Restore points</caption>
+            <thead>
+              <tr>
+                {mayAsk && (
+                  <th scope="col" className="choose">
+                    <input
+                      type="checkbox"
+                      aria-label="Select all restore points shown"
+                      disabled={free.length === 0}
+                      checked={free.length > 0 && selected.length === free.length}
+                      onChange={(event) => setChosen(new Set(event.target.checked ? free.map((point) => point.id) : []))}
+                    />
+                  </th>
+                )}
+                <th scope="col"><TermLabel term="finished" /></th>
+                <th scope="col"><TermLabel term="job" /></th>
+                <th scope="col" className="number"><TermLabel term="data_bytes" /></th>
+                <th scope="col" className="number"><TermLabel term="new_bytes" /></th>
+                <th scope="col" className="number"><TermLabel term="added_bytes" /></th>
+                <th scope="col" className="number"><TermLabel term="exclusive_bytes" /></th>
+                {tiers && <th scope="col"><TermLabel term="point_tier" /></th>}
+                <th scope="col"><TermLabel term="verify" /></th>
+                <th scope="col"><TermLabel term="last_proven" /></th>
+                <th scope="col">Restore</th>
+              </tr>
+            </thead>
+            {shown.map((point) => (
+              <Point
+                key={point.id}
+                point={point}
+                chosen={chosen.has(point.id)}
+                mayKeep={mayDelete}
+                tiers={tiers}
+                {...(mayAsk ? { onChoose: (on: boolean) => choose(point.id, on) } : {})}
+              />
+            ))}
+          </table>
+        </div>
+      )}
       {points.length > limit && (
         <button type="button" className="button" onClick={() => setLimit(limit + STEP)}>
           Show more
         </button>
       )}
-      {asking && (
+      {asking !== null && (
         <DeletePoints
-          points={selected}
+          points={asking}
           mayDelete={mayDelete}
-          onClose={() => setAsking(false)}
+          onClose={() => setAsking(null)}
           onDeleted={() => {
-            setAsking(false);
+            setAsking(null);
             setChosen(new Set());
           }}
         />

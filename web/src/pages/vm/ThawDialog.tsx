@@ -4,7 +4,7 @@ import { useState, type SubmitEvent } from "react";
 
 import type { Backup, ThawLine, ThawOffer } from "../../api/schema";
 import { useStartThaw, useThaw } from "../../api/thaw";
-import { Dialog } from "../../components/Dialog";
+import { Dialog, FormActions } from "../../components/Dialog";
 import { Async, ErrorNote } from "../../components/Feedback";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { bytes } from "../../format/bytes";
@@ -42,13 +42,13 @@ export function ThawDialog({ point, onClose }: { point: Backup; onClose: () => v
     if (chosen !== undefined && !thaw.isPlaceholderData) start.mutate({ speed: chosen.speed, ...(days === "" ? {} : { days: wanted }) }, { onSuccess: onClose });
   };
   return (
-    <Dialog title={`Thaw the restore point of ${minute(point.finished)}`} onClose={onClose}>
+    <Dialog title={`Thaw the restore point of ${minute(point.finished)}`} pending={start.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <Async query={thaw} lines={5} height={220}>
           {(data) => (
             <>
               <p>
-                {bytes(data.bytes)} in {plural(data.objects, "object")} are brought back from the archive. Then the restore point can be restored for{" "}
+                Of VM {point.vm} in the namespace {point.namespace}: {bytes(data.bytes)} in {plural(data.objects, "object")} are brought back from the archive. Then the restore point can be restored for{" "}
                 {plural(data.days, "day")}.
               </p>
               {data.offers.length === 0 && <p>Nothing has to be thawed, or the prices of its storage class are not known: see OPERATIONS, s3_prices.</p>}
@@ -88,14 +88,13 @@ export function ThawDialog({ point, onClose }: { point: Backup; onClose: () => v
           />
         </label>
         {start.error !== null && <ErrorNote error={start.error} />}
-        <div className="form-actions">
-          <button type="button" className="button" onClick={onClose}>
-            Cancel
-          </button>
-          <button type="submit" className="button button-primary" disabled={chosen === undefined || !isValid || start.isPending || thaw.isPlaceholderData}>
-            {start.isPending ? "Starting…" : chosen === undefined ? "Thaw" : isAsked ? `Thaw for about ${dollars(chosen.cost)}` : "Show the price"}
-          </button>
-        </div>
+        <FormActions
+          word={chosen === undefined ? "Thaw" : isAsked ? `Thaw for about ${dollars(chosen.cost)}` : "Show the price"}
+          busy="Starting…"
+          pending={start.isPending}
+          disabled={chosen === undefined || !isValid || thaw.isPlaceholderData}
+          onClose={onClose}
+        />
       </form>
     </Dialog>
   );

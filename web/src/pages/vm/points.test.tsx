@@ -1,5 +1,5 @@
 import { QueryClientProvider } from "@tanstack/react-query";
-import { render, screen, waitFor, within } from "@testing-library/react";
+import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { describe, expect, it } from "vitest";
 
@@ -7,7 +7,7 @@ import { makeQueryClient } from "../../api/queries";
 import type { Backup, Session, Task, Thaw } from "../../api/schema";
 import { SessionGate } from "../../api/session";
 import { backup, session } from "../../test/fixtures";
-import { serve, type Asked } from "../../test/server";
+import { held, Refusal, serve, type Asked } from "../../test/server";
 import { RestorePoints } from "./RestorePoints";
 
 const LOCKED = backup(1, { locked_until: "2026-12-24T00:00:00.000Z" });
@@ -53,6 +53,55 @@ describe("restore points", () => {
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
     const asked = log.find((each) => each.path === "/restore-points/delete");
     expect(JSON.parse(asked?.body ?? "")).toEqual({ ids: ["01JBACKUP0"], reason: "moved" });
+  });
+
+  it("cannot be left while they are deleted, and are told when that fails", async () => {
+    const late = held();
+    open([backup(0)], { "POST /restore-points/freed": freed(0, [backup(0)]), "POST /restore-points/delete": () => late.promise });
+    const user = userEvent.setup();
+    await user.click((await screen.findAllByRole("checkbox"))[1] as HTMLElement);
+    await user.click(screen.getByRole("button", { name: "Delete…" }));
+    const dialog = screen.getByRole("dialog");
+    await within(dialog).findByText("0 B");
+    await user.click(within(dialog).getByRole("checkbox"));
+    await user.click(within(dialog).getByRole("button", { name: "Delete" }));
+    await within(dialog).findByText("Deleting…");
+    expect(within(dialog).getByRole("button", { name: "Cancel" }).hasAttribute("disabled")).toBe(true);
+    expect(within(dialog).queryByRole("button", { name: "Close" })).toBeNull();
+    fireEvent(dialog, new Event("cancel", { cancelable: true }));
+    fireEvent.click(dialog);
+    screen.getByRole("dialog");
+    late.resolve(new Refusal(409, { title: "Conflict", code: "locked", detail: "it is locked" }));
+    await within(dialog).findByText("it is locked");
+    await user.click(within(dialog).getByRole("button", { name: "Cancel" }));
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+  });
+
+  it("that vanish from the list while they are deleted leave no question behind", async () => {
+    const late = held();
+    serve({ "GET /session": session(), "POST /restore-points/freed": freed(0, [backup(0)]), "POST /restore-points/delete": () => late.promise });
+    const client = makeQueryClient();
+    const list = (points: readonly Backup[]) => (
+      <QueryClientProvider client={client}>
+        <SessionGate login={null} Waiting={() => null}>
+          <RestorePoints points={points} />
+        </SessionGate>
+      </QueryClientProvider>
+    );
+    const { rerender } = render(list([backup(0)]));
+    const user = userEvent.setup();
+    await user.click((await screen.findAllByRole("checkbox"))[1] as HTMLElement);
+    await user.click(screen.getByRole("button", { name: "Delete…" }));
+    await within(screen.getByRole("dialog")).findByText("0 B");
+    await user.click(within(screen.getByRole("dialog")).getByRole("checkbox"));
+    await user.click(within(screen.getByRole("dialog")).getByRole("button", { name: "Delete" }));
+    // The event that they are gone comes before the answer.
+    rerender(list([]));
+    screen.getByRole("dialog", { name: "Delete 1 restore point?" });
+    late.resolve({ deleted: 1 });
+    await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
+    rerender(list([backup(5)]));
+    expect(screen.queryByRole("dialog")).toBeNull();
   });
 
   it("that are end-to-end encrypted are proved by agents, whatever the server read", async () => {
