@@ -156,7 +156,7 @@ pub fn plain_text(text: &str, max_bytes: usize) -> String {
 
 /// Whether `name` may name a namespace, VM, job, disk or token: 1 to [`NAME_MAX_BYTES`] bytes, no
 /// [deceptive](is_deceptive) characters (they would break reports, or make one name look like another), no
-/// leading or trailing white space.
+/// leading or trailing white space; and not `.` or `..`, which no address can hold.
 ///
 /// # Errors
 /// Says what is wrong with the name, in words fit for an administrator.
@@ -174,6 +174,9 @@ pub fn check_name(what: &str, name: &str) -> Result<(), String> {
         return Err(format!(
             "the {what} name {name:?} contains a character that changes the direction of text"
         ));
+    }
+    if name == "." || name == ".." {
+        return Err(format!("the {what} name {name:?} means another place in addresses and paths"));
     }
     if name.trim() != name {
         return Err(format!("the {what} name {name:?} begins or ends with white space"));
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn names_that_break_reports_are_refused() {
         assert!(check_name("VM", "web-01 (Berlin)").is_ok());
-        for bad in ["", " web", "web\t", "a\nb", &"x".repeat(NAME_MAX_BYTES + 1)] {
+        for bad in ["", ".", "..", " web", "web\t", "a\nb", &"x".repeat(NAME_MAX_BYTES + 1)] {
             assert!(check_name("VM", bad).is_err(), "{bad:?}");
         }
         assert!(check_name("VM", "שרת־1 خادم").is_ok(), "right-to-left letters as such are fine");

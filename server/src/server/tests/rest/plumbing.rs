@@ -46,6 +46,28 @@ async fn every_answer_is_guarded() {
     fixture.server.stop().await.unwrap();
 }
 
+/// Decoded once, whatever they look like then.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_in_paths_are_what_they_say() {
+    let fixture = Fixture::start().await;
+    let (admin, token) = (fixture.admin().await, fixture.admin_token());
+    let coded = |name: &str| name.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let names = ["a%2fb", "a/b", "50%", "%25", "a+b c", "?x=1", "#x", "a\\b", "名é", "..x", "%2e%2e"];
+    for name in names {
+        fixture.catalog().ensure_namespace(name).unwrap();
+        admin.back_up(name, name).await.unwrap();
+    }
+    for name in names {
+        let path = format!("/api/v1/vms/{}/{}", coded(name), coded(name));
+        let found = fixture.get(&token, &path).await.ok();
+        assert_eq!((found["namespace"].as_str(), found["vm"].as_str()), (Some(name), Some(name)));
+        let found = fixture.get(&token, &format!("/api/v1/backups?vm={}", coded(name))).await.ok();
+        assert_eq!(found["items"].as_array().unwrap().len(), 1, "{name}");
+        assert_eq!(found["items"][0]["vm"], name);
+    }
+    fixture.server.stop().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_error_is_a_problem_document() {
     let fixture = Fixture::start().await;
