@@ -136,22 +136,25 @@ async fn remove(context: &Context, name: &str) -> Result<ExitCode, ClientError> 
 async fn run_policy(context: &Context, wanted: &RunPolicy) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
     let asks = confirm::is_asked(context.output, wanted.yes) && !wanted.dry_run;
-    let request = |dry_run| v1::RunPolicyRequest {
+    let request = |dry_run, plan| v1::RunPolicyRequest {
         namespace: namespace.clone(),
         name: wanted.name.clone(),
         dry_run,
         without_bytes: false,
+        plan,
     };
     let mut client = connection.manage();
+    let mut plan = String::new();
     if asks {
-        let decided = forget::read(client.run_policy(request(true)).await?.into_inner()).await?;
+        let decided = forget::read(client.run_policy(request(true, plan)).await?.into_inner()).await?;
         context.output.note(&decided.text(true));
         if decided.doomed() == 0 {
             return Ok(forget::exit_code(&decided.summary));
         }
         confirm::ask(&format!("Delete {} for good?", counted(decided.doomed())))?;
+        plan = decided.summary.plan;
     }
-    let decided = forget::read(client.run_policy(request(wanted.dry_run)).await?.into_inner()).await?;
+    let decided = forget::read(client.run_policy(request(wanted.dry_run, plan)).await?.into_inner()).await?;
     decided.show(context, wanted.dry_run)
 }
 

@@ -21,7 +21,7 @@ pub const fn http_status(code: ErrorCode) -> StatusCode {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorCode::Forbidden => StatusCode::FORBIDDEN,
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
-        ErrorCode::Busy | ErrorCode::Archived => StatusCode::CONFLICT,
+        ErrorCode::Busy | ErrorCode::Archived | ErrorCode::Changed => StatusCode::CONFLICT,
         ErrorCode::SessionGone => StatusCode::GONE,
         ErrorCode::Unsupported => StatusCode::NOT_IMPLEMENTED,
         ErrorCode::Full | ErrorCode::Quota => StatusCode::INSUFFICIENT_STORAGE,

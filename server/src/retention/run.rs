@@ -1,6 +1,7 @@
 //! Rules carried out, or only shown, VM by VM: what is in memory is one VM's restore points, and 16 bytes for each that
 //! goes.
 
+use aws_lc_rs::digest::{Context, SHA256};
 use holdfast_engine::catalog::{BackupRecord, Catalog, CatalogError, PageRequest, RetentionPolicy};
 use holdfast_engine::clock::utc_text;
 use holdfast_engine::ids::{BackupId, NamespaceId, PolicyId};
@@ -102,6 +103,20 @@ impl Work {
     }
 }
 
+impl Work {
+    /// (L9) Stands for what a dry run showed: the policies as they are, and the restore points that would be deleted.
+    pub(crate) fn plan(&self, doomed: &[BackupId]) -> String {
+        let mut digest = Context::new(&SHA256);
+        if let Subject::Policy { policy, all, .. } = &self.subject {
+            digest.update(format!("{policy} {all:?}").as_bytes());
+        }
+        for id in doomed {
+            digest.update(id.to_string().as_bytes());
+        }
+        digest.finish().as_ref().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    }
+}
+
 impl Subject {
     /// A run can take long: policies that were changed since it began, to keep more or by being switched off, are not to
     /// delete by what they said then.
@@ -168,6 +183,39 @@ pub(crate) fn run(
             decide(vm)?;
         }
         Subject::Policy { vm: None, .. } => each_vm(engine, work.namespace, &mut decide)?,
+    }
+    Ok(outcome)
+}
+
+/// (L9) Deletes exactly what a dry run showed, of which this was the [plan](Work::plan), or nothing at all. Blocks.
+///
+/// # Errors
+/// `Changed` when policies or restore points are others by now; those of [`run`].
+pub(crate) fn run_shown(
+    engine: &Engine,
+    work: &mut Work,
+    plan: &str,
+    stop: &dyn Fn() -> bool,
+    tell: &mut Tell<'_>,
+) -> Result<Outcome, ServiceError> {
+    work.dry_run = true;
+    let shown = run(engine, work, stop, tell);
+    work.dry_run = false;
+    let mut outcome = Outcome { deleted: 0, ..shown? };
+    let doomed = std::mem::take(&mut outcome.doomed);
+    if work.plan(&doomed) != plan {
+        let text = "since the dry run, policies or restore points have changed, and nothing was deleted; try it again \
+                    with a dry run";
+        return Err(ServiceError::new(ErrorCode::Changed, text));
+    }
+    for batch in doomed.chunks(BATCH) {
+        if stop() {
+            break;
+        }
+        work.subject.check_unchanged(engine.catalog().as_ref(), work.namespace)?;
+        let (deleted, refused) = delete_free(engine, batch, (&work.who, &work.reason))?;
+        outcome.deleted += deleted;
+        outcome.refused.extend(refused);
     }
     Ok(outcome)
 }

@@ -64,6 +64,7 @@ const TITLES: Texts = {
   "not-found": "Not found",
   invalid: "The server rejected the request",
   unauthenticated: "You are not logged in",
+  changed: "What was shown has changed",
 } satisfies Partial<Record<ErrorCode, string>>;
 
 const NEXT: Texts = {
@@ -72,6 +73,7 @@ const NEXT: Texts = {
   forbidden: "Log in with a token whose role and namespaces allow it, or ask an administrator for one.",
   "not-found": "It may have been removed, or your token does not cover its namespace.",
   invalid: "Reset the filters. If you followed a link, it may come from another version.",
+  changed: "Look at what is shown now, and decide anew.",
   busy: "Wait until the running operation has finished, then try again.",
   limit: "Wait a moment, then try again.",
   unavailable: "The server is starting, stopping or overloaded. This page retries automatically.",

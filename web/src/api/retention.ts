@@ -50,7 +50,8 @@ export function useRemovePolicy() {
 export const useDryRun = (id: string) =>
   useQuery({ queryKey: ["dry-run", id], queryFn: () => postTo("/policies/{id}/run", { id }, { dry_run: true }), gcTime: 0, ...ONCE });
 
-export const useRunPolicy = (id: string) => useChange(() => postTo("/policies/{id}/run", { id }, { dry_run: false }));
+/** Deletes exactly what the dry run with this plan showed, or nothing. */
+export const useRunPolicy = (id: string) => useChange((plan: string | null) => postTo("/policies/{id}/run", { id }, { dry_run: false, plan }));
 
 /** What rules would keep of the backups that a schedule makes. */
 export const useSimulation = (wanted: SimulatePolicy) =>

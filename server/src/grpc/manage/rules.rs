@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::retention::plan::Decided;
-use crate::retention::run::{Subject, Work, run};
+use crate::retention::run::{Subject, Work, run, run_shown};
 use crate::retention::{choice, freed, policies};
 
 /// Restore points, and VMs, that a summary names at most.
@@ -61,7 +61,7 @@ pub(super) fn forget(
         who: caller.token.name.clone(),
         reason,
     };
-    carry_out(app, &work, message.without_bytes, answer)
+    carry_out(app, work, "", message.without_bytes, answer)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
@@ -75,17 +75,28 @@ pub(super) fn run_policy(
     let policy = policies::of_name(app.catalog(), namespace.id, &message.name)?;
     policies::check_scope(caller, &policy)?;
     let work = Work::of_policy(app.catalog(), &policy, &caller.token.name, message.dry_run)?;
-    carry_out(app, &work, message.without_bytes, answer)
+    carry_out(app, work, &message.plan, message.without_bytes, answer)
 }
 
-fn carry_out(app: &App, work: &Work, without_bytes: bool, answer: &Forgotten) -> Result<(), ServiceError> {
+fn carry_out(
+    app: &App,
+    mut work: Work,
+    plan: &str,
+    without_bytes: bool,
+    answer: &Forgotten,
+) -> Result<(), ServiceError> {
     let mut tell = |decided: &[Decided]| {
         decided.chunks(DECISIONS_PER_MESSAGE).all(|some| {
             let decisions = some.iter().map(wire::decision).collect();
             answer.send(v1::ForgetResponse { kind: Some(Kind::Decisions(v1::Decisions { decisions })) })
         })
     };
-    let outcome = run(&app.engine, work, &|| answer.is_over(), &mut tell)?;
+    let stop = || answer.is_over();
+    let outcome = if plan.is_empty() || work.dry_run {
+        run(&app.engine, &work, &stop, &mut tell)?
+    } else {
+        run_shown(&app.engine, &mut work, plan, &stop, &mut tell)?
+    };
     if outcome.deleted > 0 && !work.dry_run {
         app.activity.note(Change::Backup);
     }
@@ -95,6 +106,7 @@ fn carry_out(app: &App, work: &Work, without_bytes: bool, answer: &Forgotten) ->
         None
     };
     let summary = v1::ForgetSummary {
+        plan: if work.dry_run { work.plan(&outcome.doomed) } else { String::new() },
         kept: outcome.kept,
         deleted: outcome.deleted,
         freed_bytes,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use holdfast_engine::catalog::{PageRequest, RetentionPolicy, TaskKind};
 
+use serde_json::json;
+
 use super::rest::Ask;
 use super::*;
 use crate::retention::freed;
@@ -75,6 +77,7 @@ async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(),
         name: "standing".into(),
         dry_run,
         without_bytes: true,
+        plan: String::new(),
     };
     let forget = |dry_run| v1::ForgetRequest {
         namespace: "mine".into(),
@@ -480,6 +483,64 @@ async fn a_vm_with_too_many_restore_points_is_skipped_and_named() {
     };
     assert_eq!((summary.deleted, summary.skipped_vms), (1, vec!["many".to_owned()]));
     assert_eq!(admin.list_backups("mine").await.unwrap().len(), 22);
+    fixture.server.stop().await.unwrap();
+}
+
+/// (L9) Over REST and gRPC alike.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_carried_out_is_what_was_shown() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    for _ in 0..2 {
+        admin.back_up("mine", "vm").await.unwrap();
+    }
+    let mut manage = ManageClient::new(admin.channel.clone());
+    let set = v1::SetPolicyRequest { policy: Some(last_only("", "all")) };
+    let policy = manage.set_policy(admin.request(set.clone())).await.unwrap().into_inner().policy.unwrap();
+    let path = format!("/api/v1/policies/{}/run", policy.id);
+    let run = |body: serde_json::Value| fixture.ask(Ask::new("POST", &path).bearer(&admin.token).json(&body));
+    let points = || async { admin.list_backups("mine").await.unwrap().len() };
+    let shown = run(json!({ "dry_run": true })).await.ok();
+    assert_eq!((shown["deleted"].as_u64(), shown["kept"].as_u64()), (Some(1), Some(1)));
+
+    // One more is to go by now, which no one was shown.
+    admin.back_up("mine", "vm").await.unwrap();
+    let refused = run(json!({ "dry_run": false, "plan": shown["plan"] })).await;
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (409, Some("changed")));
+    let grpc = |plan: &str, dry_run| {
+        let message = v1::RunPolicyRequest {
+            namespace: "mine".into(),
+            name: "all".into(),
+            dry_run,
+            without_bytes: true,
+            plan: plan.to_owned(),
+        };
+        admin.request(message)
+    };
+    let error = all(manage.run_policy(grpc(shown["plan"].as_str().unwrap(), false)).await).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::FailedPrecondition);
+    assert_eq!(points().await, 3);
+
+    // The same restore points, but the policy was saved meanwhile.
+    let shown = run(json!({ "dry_run": true })).await.ok();
+    let more = v1::Policy { lock_days: 1, ..policy.clone() };
+    let more = v1::SetPolicyRequest { policy: Some(more) };
+    manage.set_policy(admin.request(more)).await.unwrap();
+    let refused = run(json!({ "dry_run": false, "plan": shown["plan"] })).await;
+    assert_eq!(refused.status, 409);
+    assert_eq!(points().await, 3);
+
+    let answer = manage.run_policy(grpc("", true)).await.unwrap().into_inner();
+    let messages: Vec<v1::ForgetResponse> = answer.map(Result::unwrap).collect().await;
+    let Some(v1::forget_response::Kind::Summary(summary)) = messages.last().unwrap().kind.clone() else {
+        panic!("{messages:?}")
+    };
+    let shown = run(json!({ "dry_run": true })).await.ok();
+    assert_eq!(shown["plan"].as_str(), Some(summary.plan.as_str()));
+    let done = run(json!({ "dry_run": false, "plan": shown["plan"] })).await.ok();
+    assert_eq!((done["deleted"].as_u64(), done["plan"].as_str()), (Some(2), None));
+    assert_eq!(points().await, 1);
     fixture.server.stop().await.unwrap();
 }
 

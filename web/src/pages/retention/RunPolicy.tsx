@@ -55,7 +55,7 @@ export function RunPolicy({ policy, onClose }: { policy: Policy; onClose: () => 
                     {found.deleted === 0 ? "Close" : "Cancel"}
                   </button>
                   {found.deleted > 0 && (
-                    <button type="button" className="button button-danger" disabled={run.isPending} onClick={() => run.mutate(undefined)}>
+                    <button type="button" className="button button-danger" disabled={run.isPending || dry.isFetching} onClick={() => run.mutate(found.plan, { onError: () => void dry.refetch() })}>
                       <Icon name="trash" />
                       {run.isPending ? "Deleting…" : `Delete ${plural(found.deleted, "restore point")}`}
                     </button>

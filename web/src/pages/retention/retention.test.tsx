@@ -6,7 +6,7 @@ import { makeQueryClient } from "../../api/queries";
 import type { Policy, SimulatedDay } from "../../api/schema";
 import { App } from "../../app";
 import { session } from "../../test/fixtures";
-import { held, serve, type Asked } from "../../test/server";
+import { held, Refusal, serve, type Asked } from "../../test/server";
 import { keeperOf, lifelines, pathOf } from "./lifelines";
 import { inWords, NO_RULES, rulesOf, textsOf } from "./rules";
 
@@ -65,7 +65,7 @@ describe("the page of policies", () => {
 
   it("runs a policy only after a dry run", async () => {
     const decision = (id: string, keep: boolean, ...reasons: string[]) => ({ id, vm: "web", job: "nightly", started: "2026-11-20T22:00:00Z", keep, reasons });
-    const dry = { dry_run: true, kept: 1, deleted: 1, refused: 0, refused_points: [], skipped_vms: [], freed_bytes: 1_048_576, decisions: [decision("a", true, "daily", "latest"), decision("b", false)] };
+    const dry = { dry_run: true, plan: "p", kept: 1, deleted: 1, refused: 0, refused_points: [], skipped_vms: [], freed_bytes: 1_048_576, decisions: [decision("a", true, "daily", "latest"), decision("b", false)] };
     const log = open({
       "POST /policies/01JPOLICY/run": ({ body }: { body: string }) => ((JSON.parse(body) as { dry_run: boolean }).dry_run ? dry : { ...dry, dry_run: false, refused: 1, refused_points: ["01JHELD"] }),
     });
@@ -79,7 +79,30 @@ describe("the page of policies", () => {
     await user.click(within(dialog).getByRole("button", { name: "Delete 1 restore point" }));
     await within(dialog).findByText(/1 restore point deleted/);
     within(dialog).getByText(/held meanwhile: 01JHELD/);
-    expect(runs()).toEqual(['{"dry_run":true}', '{"dry_run":false}']);
+    expect(runs()).toEqual(['{"dry_run":true}', '{"dry_run":false,"plan":"p"}']);
+  });
+
+  it("carries out only what was shown, and shows anew what has changed", async () => {
+    let shown = 0;
+    const dry = (plan: string, deleted: number) => ({ dry_run: true, plan, kept: 1, deleted, refused: 0, refused_points: [], skipped_vms: [], freed_bytes: 0, decisions: [] });
+    const log = open({
+      "POST /policies/01JPOLICY/run": ({ body }: { body: string }) => {
+        const asked = JSON.parse(body) as { dry_run: boolean; plan?: string };
+        if (asked.dry_run) {
+          shown += 1;
+          return shown === 1 ? dry("one", 1) : dry("all", 300);
+        }
+        return asked.plan === "all" ? { ...dry("", 300), dry_run: false, plan: null } : new Refusal(409, { title: "Conflict", code: "changed", detail: "restore points have changed" });
+      },
+    });
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Run daily" }));
+    const dialog = within(screen.getByRole("dialog"));
+    await user.click(await dialog.findByRole("button", { name: "Delete 1 restore point" }));
+    await dialog.findByText("restore points have changed");
+    await user.click(await dialog.findByRole("button", { name: "Delete 300 restore points" }));
+    await dialog.findByText(/300 restore points deleted/);
+    expect(log.filter((each) => each.path.endsWith("/run")).map((each) => each.body)).toEqual(['{"dry_run":true}', '{"dry_run":false,"plan":"one"}', '{"dry_run":true}', '{"dry_run":false,"plan":"all"}']);
   });
 
   it("offers nothing of another namespace while the chosen one's answer is on its way", async () => {

@@ -21,7 +21,7 @@ use crate::http::access::Identity;
 use crate::http::query::{At, Body, Params, id};
 use crate::http::rest::wire::{Items, maybe_time, time};
 use crate::retention::plan::Decided;
-use crate::retention::run::{Work, run as carry_out};
+use crate::retention::run::{Work, run as carry_out, run_shown};
 use crate::retention::{freed, policies};
 
 /// Decisions in one answer; the counts are of all.
@@ -180,12 +180,17 @@ pub(in crate::http::rest) struct SimulatedPoint {
 pub(in crate::http::rest) struct RunPolicy {
     /// Only show what would be kept and deleted
     dry_run: bool,
+    /// The plan of a dry run: delete exactly what it showed, or nothing (409, changed). null: what is decided now
+    #[serde(default)]
+    plan: Option<String>,
 }
 
 /// What became, or would become, of restore points
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::http::rest) struct PolicyRun {
     dry_run: bool,
+    /// Of a dry run: stands for the policies as they are and for what would be deleted
+    plan: Option<String>,
     kept: u64,
     /// Of a dry run: to be deleted
     deleted: u64,
@@ -345,7 +350,7 @@ pub(in crate::http::rest) async fn run(
 ) -> Result<Json<PolicyRun>, ServiceError> {
     app.blocking(move |app| {
         let (policy, _) = find(app, &caller, Action::Operate, &text)?;
-        let work = Work::of_policy(app.catalog(), &policy, &caller.token.name, wanted.dry_run)?;
+        let mut work = Work::of_policy(app.catalog(), &policy, &caller.token.name, wanted.dry_run)?;
         let mut decisions = Vec::new();
         let mut tell = |decided: &[Decided]| {
             let room = DECISIONS_MAX.saturating_sub(decisions.len());
@@ -353,17 +358,19 @@ pub(in crate::http::rest) async fn run(
             true
         };
         let stopping = app.stopping();
-        let outcome = carry_out(&app.engine, &work, &|| *stopping.borrow(), &mut tell)?;
+        let stop = || *stopping.borrow();
+        let outcome = match wanted.plan.filter(|_| !wanted.dry_run) {
+            Some(plan) => run_shown(&app.engine, &mut work, &plan, &stop, &mut tell)?,
+            None => carry_out(&app.engine, &work, &stop, &mut tell)?,
+        };
         if outcome.deleted > 0 && !wanted.dry_run {
             app.activity.note(Change::Backup);
         }
-        let freed_bytes = if wanted.dry_run {
-            freed::soon(&app.engine, &outcome.doomed, &|| *stopping.borrow())?
-        } else {
-            None
-        };
+        let freed_bytes =
+            if wanted.dry_run { freed::soon(&app.engine, &outcome.doomed, &stop)? } else { None };
         Ok(Json(PolicyRun {
             dry_run: wanted.dry_run,
+            plan: wanted.dry_run.then(|| work.plan(&outcome.doomed)),
             kept: outcome.kept,
             deleted: outcome.deleted,
             refused: outcome.refused.len() as u64,
