@@ -5,7 +5,7 @@ mod escape;
 mod render;
 mod totals;
 
-pub use escape::{escape_json, escape_line, escape_text, is_unsafe};
+pub use escape::{escape_json, escape_line, escape_text, is_unsafe, shell_word};
 pub use render::{
     Delimited, Delimiter, TOTALS_COLUMNS, Table, bytes, csv, json, json_row, names, totals_cells, tsv,
 };

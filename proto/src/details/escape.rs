@@ -44,6 +44,15 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// `text` as one word of a shell, whatever it is; safe to paste once nothing in it is [unsafe](is_unsafe).
+pub fn shell_word(text: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
+}
+
 fn escape(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     let acts = |c: char| is_unsafe(c) && !keeps(c);
     if !text.chars().any(acts) {

@@ -152,3 +152,20 @@ fn totals_of_lies_stay_large() {
     let total = totals(&[lie.clone(), lie], GroupBy::Repository).remove(0);
     assert_eq!((total.virtual_bytes, total.read_bytes, total.bytes), (u64::MAX, u64::MAX, 14));
 }
+
+#[test]
+fn names_are_one_word_to_a_shell() {
+    for (name, word) in [
+        ("web-01", "web-01"),
+        ("web 01", "'web 01'"),
+        ("it's", r"'it'\''s'"),
+        ("$(reboot)", "'$(reboot)'"),
+        ("a;b|c&d>e`f`\\g*h?", r"'a;b|c&d>e`f`\g*h?'"),
+        ("~root", "'~root'"),
+        ("-rf", "'-rf'"),
+        ("", "''"),
+        ("Bücher", "'Bücher'"),
+    ] {
+        assert_eq!(shell_word(name), word);
+    }
+}

@@ -1,6 +1,7 @@
 //! What is said of namespaces whose content only agents can prove: end-to-end encrypted ones.
 
 use holdfast_engine::catalog::AgentsProofs;
+use holdfast_proto::details::shell_word;
 use holdfast_proto::when::timestamp;
 
 /// A namespace of which a VM was not verified by an agent for so long is reminded of: two weeks, so that a weekly timer may
@@ -38,12 +39,13 @@ pub(crate) fn sentence(found: &AgentsProofs) -> String {
 /// What to do about it, when it is time.
 pub(crate) fn reminder(found: &AgentsProofs, now_ms: i64) -> Option<String> {
     is_overdue(found, now_ms).then(|| {
-        format!(
-            "{}. Run 'holdfast verify --all --namespace {}' at an agent with the key, best by a timer",
-            sentence(found),
-            found.name
-        )
+        format!("{}. Run {} at an agent with the key, best by a timer", sentence(found), command(found))
     })
+}
+
+/// The command that has an agent prove all of it, to be pasted.
+pub(crate) fn command(found: &AgentsProofs) -> String {
+    format!("holdfast verify --all --namespace={}", shell_word(&found.name))
 }
 
 fn capital(text: &str) -> String {
@@ -78,7 +80,7 @@ mod tests {
         let late = proofs(3, 1, Some(now - DAY_MS), now - 15 * DAY_MS);
         let told = reminder(&late, now).unwrap();
         assert!(
-            told.contains("2 of its 3 VMs") && told.contains("holdfast verify --all --namespace vault"),
+            told.contains("2 of its 3 VMs") && told.contains("holdfast verify --all --namespace=vault"),
             "{told}"
         );
         let never = proofs(1, 1, None, now - 15 * DAY_MS);

@@ -7,6 +7,7 @@ use holdfast_engine::clock::utc_text;
 use holdfast_engine::ids::{BackupId, NamespaceId, PolicyId};
 use holdfast_engine::{Engine, EngineError};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::details::shell_word;
 use holdfast_retention::{Rules, TimeZone, zone};
 
 use super::plan::{Decided, decide_vm};
@@ -85,8 +86,9 @@ impl Work {
         if let Some(since_ms) = policy.resting_since_ms.filter(|_| policy.enabled && !dry_run) {
             return Err(ServiceError::invalid(format!(
                 "policy {name:?} rests since {}, when the catalog was found to be an older copy. See that it still names the \
-                 right VMs and jobs, then 'holdfast policy enable {name}', or try it with --dry-run",
-                utc_text(since_ms)
+                 right VMs and jobs, then 'holdfast policy enable {}', or try it with --dry-run",
+                utc_text(since_ms),
+                shell_word(name)
             )));
         }
         if !policy.enabled && !dry_run {

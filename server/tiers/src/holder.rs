@@ -7,6 +7,15 @@ use holdfast_types::clock::utc_text;
 /// The first line of a lease.
 const MAGIC: &str = "holdfast-lease 1";
 
+/// Characters of a name at most.
+const NAME_MAX: usize = 200;
+
+/// What a name says, for people: whoever can write to the bucket chooses it.
+pub(crate) fn plain(name: &str) -> String {
+    let is_plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
+    name.chars().take(NAME_MAX).map(|c| if is_plain(c) { c } else { '?' }).collect()
+}
+
 /// Who writes to a bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {
@@ -40,7 +49,7 @@ impl Holder {
                 Some(("number", rest)) => holder.number = rest.parse().unwrap_or_default(),
                 Some(("server", rest)) => rest.clone_into(&mut holder.server),
                 Some(("since", rest)) => holder.since_ms = rest.parse().unwrap_or_default(),
-                Some(("name", rest)) => rest.clone_into(&mut holder.name),
+                Some(("name", rest)) => holder.name = plain(rest),
                 _ => {}
             }
         }
@@ -60,6 +69,8 @@ mod tests {
         let text = holder.text("once");
         assert_eq!(text, "holdfast-lease 1\nnumber 7\nserver 5f\nsince 1000000\nonce once\nname a b:/c\n");
         assert_eq!(Holder::parse(&text), holder);
+        let hostile = format!("{MAGIC}\nname a\u{1b}[2J\u{202e}b{}\n", "é".repeat(9000));
+        assert_eq!(Holder::parse(&hostile).name, format!("a?[2J?b{}", "é".repeat(193)));
         let unknown = Holder { name: "of an unknown name".to_owned(), ..Holder::default() };
         assert_eq!(Holder::parse("garbage"), unknown);
     }

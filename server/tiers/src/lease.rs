@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::compare::{There, compare};
 use crate::error::CopyError;
-use crate::holder::Holder;
+use crate::holder::{Holder, plain};
 use crate::kinds::Kind;
 use crate::record::{Record, RecordError};
 use crate::shared::Shared;
@@ -83,8 +83,7 @@ impl Lease {
     /// Not had yet.
     pub(crate) fn new(name: &str) -> Result<Self, RecordError> {
         let object = BlobName::new(NAME).ok_or_else(|| RecordError::Foreign(NAME.to_owned()))?;
-        let name = name.chars().filter(|c| !c.is_control()).take(200).collect();
-        Ok(Self { object, name, state: Mutex::default() })
+        Ok(Self { object, name: plain(name), state: Mutex::default() })
     }
 
     /// (T8) Right before something is written: fails when another server writes there.

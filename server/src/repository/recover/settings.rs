@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use holdfast_proto::details::shell_word;
 use serde_json::Value;
 
 use crate::config::{Origin, Resolved};
@@ -51,11 +52,11 @@ impl Needed {
     /// The arguments with which the server knows them.
     pub fn arguments(&self) -> String {
         if let Some(file) = &self.file {
-            return format!(" --config {}", quoted(&file.display().to_string()));
+            return format!(" --config {}", shell_word(&file.display().to_string()));
         }
         let argument = |(key, value): &(&str, Value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            format!(" --{}={}", key.replace('_', "-"), quoted(&text))
+            format!(" --{}={}", key.replace('_', "-"), shell_word(&text))
         };
         self.settings.iter().map(argument).collect()
     }
@@ -83,15 +84,6 @@ fn append(settings: &[(&str, Value)], file: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new().append(true).open(file)?;
     file.write_all(lines.as_bytes())?;
     file.sync_all()
-}
-
-/// For a shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:._-=@,+".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

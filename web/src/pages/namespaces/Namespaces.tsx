@@ -89,9 +89,7 @@ function Reminders({ spaces }: { spaces: readonly Namespace[] }) {
       <div>
         <p className="note-title">Not verified for two weeks</p>
         <p>Only agents with the key can prove what is end-to-end encrypted. Verify it at one of them, best by a timer:</p>
-        {late.map((space) => (
-          <Command key={space.name} text={`holdfast verify --all --namespace ${space.name}`} />
-        ))}
+        {late.map((space) => space.agents && <Command key={space.name} text={space.agents.command} />)}
       </div>
     </section>
   );

@@ -51,17 +51,17 @@ describe("namespaces", () => {
   });
 
   it("says when agents last proved it, and reminds of it", async () => {
-    const agents = { vms: 3, never_verified: 1, oldest: "2026-01-01T00:00:00Z", reminder: "it is late" };
+    const agents = { vms: 3, never_verified: 1, oldest: "2026-01-01T00:00:00Z", reminder: "it is late", command: "holdfast verify --all --namespace='the vault'" };
     const vault = { ...space("vault", NONE, []), key_id: "nk-00010203fcfdfeff", agents };
     serve({ "GET /session": session(), "GET /namespaces": list(vault, space("lab", NONE, [])) });
     open();
     const row = (await screen.findByRole("rowheader", { name: "vault" })).closest("tr") as HTMLElement;
     expect(within(row).getByText(/content proved only by agents: .*1 of 3 VMs never/)).toBeTruthy();
-    expect(screen.getByRole("region", { name: "Verification" }).textContent).toContain("holdfast verify --all --namespace vault");
+    expect(screen.getByRole("region", { name: "Verification" }).textContent).toContain("holdfast verify --all --namespace='the vault'");
   });
 
   it("does not remind of what was verified", async () => {
-    const agents = { vms: 1, never_verified: 0, oldest: "2026-01-01T00:00:00Z", reminder: null };
+    const agents = { vms: 1, never_verified: 0, oldest: "2026-01-01T00:00:00Z", reminder: null, command: "" };
     serve({ "GET /session": session(), "GET /namespaces": list({ ...space("vault", NONE, []), key_id: "nk-00010203fcfdfeff", agents }) });
     open();
     await screen.findByText(/content proved only by agents/);

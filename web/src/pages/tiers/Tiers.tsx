@@ -67,7 +67,7 @@ function Bucket({ bucket }: { bucket: BucketState }) {
 
 /** What someone should do something about. */
 function Notes({ bucket }: { bucket: BucketState }) {
-  const { other } = bucket.writer;
+  const { other, take_over: takeOver } = bucket.writer;
   return (
     <>
       {!bucket.configured && (
@@ -84,7 +84,7 @@ function Notes({ bucket }: { bucket: BucketState }) {
       {other !== null && (
         <Note title={`Another server writes to the bucket: ${other.name}`}>
           <p>It has done so since {minute(other.since)}; from here nothing is copied. Only when that server is gone for good:</p>
-          <Command text={`holdfast-server tier take-over --from ${other.name}`} />
+          {takeOver !== null && <Command text={takeOver} />}
         </Note>
       )}
       {bucket.copies.unreadable.length > 0 && (

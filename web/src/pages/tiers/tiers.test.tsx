@@ -35,7 +35,7 @@ const BUCKET: BucketState = {
     { class: "STANDARD", blobs: 5, bytes: 1_048_576, archive: false, thawed: 0, cost: 23, keeping_month: 20 },
     { class: "DEEP_ARCHIVE", blobs: 3, bytes: 33_554_432, archive: true, thawed: 2, cost: 0.5, keeping_month: 3.5 },
   ],
-  writer: { own: { name: "hv1:/srv", since: "2026-11-01T00:00:00.000Z", number: 1 }, other: null },
+  writer: { own: { name: "hv1:/srv", since: "2026-11-01T00:00:00.000Z", number: 1 }, other: null, take_over: null },
   retention: { mode: null, objects: 0, first: null, last: null, behind: 0, points: 0, kept_points: 0, held: 0, failure: null },
   failure: null,
   audit: { last: { begun: "2026-11-15T10:00:00.000Z", verdict: "27 objects, all as they should be" }, flaws_count: 0, flaws: [] },
@@ -111,9 +111,9 @@ describe("the bucket", () => {
 
   it("says what is wrong, and what to do", async () => {
     const other = { name: "hv2:/srv", since: "2026-11-19T00:00:00.000Z", number: 2 };
-    open({ ...BUCKET, failure: "access was refused: the credentials need s3:PutObject", writer: { own: BUCKET.writer.own, other } });
+    open({ ...BUCKET, failure: "access was refused: the credentials need s3:PutObject", writer: { own: BUCKET.writer.own, other, take_over: "holdfast-server tier take-over --from='hv2; reboot'" } });
     await screen.findByText(/the credentials need s3:PutObject/);
-    screen.getByText("holdfast-server tier take-over --from hv2:/srv");
+    screen.getByText("holdfast-server tier take-over --from='hv2; reboot'");
     expect(screen.queryByText(/This server writes to the bucket/)).toBeNull();
   });
 
