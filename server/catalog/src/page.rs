@@ -7,9 +7,9 @@ use std::fmt::{Debug, Write};
 
 use super::CatalogError;
 
-/// Weight of the items of one page at most: half of the largest gRPC message. A page also ends here, so
-/// that long error texts or backups of hundreds of disks cannot make a message too large to send.
-pub(super) const PAGE_WEIGHT_MAX_BYTES: usize = 4 << 20;
+/// Weight of the items of one page at most. A page also ends here, so that long error texts or backups of hundreds of
+/// disks cost a server no more memory than it has for a page.
+pub(super) const PAGE_WEIGHT_MAX_BYTES: usize = 1 << 20;
 
 /// Longest page token: twice a name of 200 bytes and its framing.
 const TOKEN_MAX_BYTES: usize = 1024;

@@ -1,6 +1,8 @@
 //! A caller, and what they may do in which namespaces.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_engine::catalog::token::{Action, Role, TokenRecord};
 use holdfast_engine::catalog::{BackupRecord, Catalog, DEFAULT_NAMESPACE, NamespaceRecord};
@@ -14,9 +16,20 @@ use crate::error::ServiceError;
 pub struct Caller {
     pub token: TokenRecord,
     pub peer: Option<SocketAddr>,
+    /// Whether a refusal of this call is in the audit log.
+    refusal_noted: Arc<AtomicBool>,
 }
 
 impl Caller {
+    pub(super) fn new(token: TokenRecord, peer: Option<SocketAddr>) -> Self {
+        Self { token, peer, refusal_noted: Arc::default() }
+    }
+
+    /// Says that a refusal of this call is in the audit log from now on. Whether it was already.
+    pub(crate) fn refusal_noted(&self) -> bool {
+        self.refusal_noted.swap(true, Ordering::Relaxed)
+    }
+
     /// Checks the role alone.
     ///
     /// # Errors
@@ -104,24 +117,6 @@ impl Caller {
             ErrorCode::Forbidden,
             format!(
                 "token {name:?} is for the VMs {}, not for VM {vm:?}; use a token that is",
-                vm_patterns.join(", ")
-            ),
-        ))
-    }
-
-    /// Checks that the token is for VMs of every name: what is asked for concerns all of them.
-    ///
-    /// # Errors
-    /// `Forbidden` when it is for some only.
-    pub fn check_every_vm(&self) -> Result<(), ServiceError> {
-        let TokenRecord { name, vm_patterns, .. } = &self.token;
-        if vm_patterns.is_empty() {
-            return Ok(());
-        }
-        Err(ServiceError::new(
-            ErrorCode::Forbidden,
-            format!(
-                "this concerns every VM, but token {name:?} is for the VMs {} only; use a token that is for all",
                 vm_patterns.join(", ")
             ),
         ))

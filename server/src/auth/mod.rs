@@ -3,6 +3,7 @@
 //! | file | open it for |
 //! |---|---|
 //! | `mod.rs` | tokens: from a header to a caller |
+//! | `access` | what a call requires of its caller |
 //! | `caller` | what a caller may do, and in which namespaces |
 //! | `login/` | logins with a browser: cookie and CSRF token |
 //! | `tokens` | creating and revoking tokens |
@@ -17,6 +18,7 @@
 //! * A namespace outside the token's scope and one that does not exist get the same answer. So do sessions
 //!   and backups, which are asked for by identifier: as if they did not exist.
 
+mod access;
 mod back_off;
 mod caller;
 pub(crate) mod login;
@@ -38,6 +40,7 @@ use holdfast_proto::limits::{REASON_MAX_BYTES, plain_text};
 
 use crate::audit_log::AuditLog;
 use crate::error::ServiceError;
+pub(crate) use access::Access;
 pub(crate) use back_off::BackOff;
 pub use caller::Caller;
 use login::LoginKey;
@@ -123,7 +126,7 @@ impl Authenticator {
         match token {
             Some(token) => {
                 self.touch(&token);
-                Ok(Caller { token, peer })
+                Ok(Caller::new(token, peer))
             }
             None => {
                 self.note_failure(&named, peer);
@@ -178,9 +181,13 @@ impl Authenticator {
         self.audit_log.refused(peer.map(|peer| peer.ip()), token);
     }
 
-    /// Notes that a call was refused to a caller by role, scope or patterns: counted in one entry for the same token and
-    /// call, so that a caller who tries for ever does not fill the catalog. `call` is no text of the caller's. Blocks.
+    /// Notes that a call was refused to a caller by role, scope or patterns, unless something noted it that knows more:
+    /// counted in one entry for the same token and call, so that a caller who tries for ever does not fill the catalog.
+    /// `call` is no text of the caller's. Blocks.
     pub(crate) fn note_refused_call(&self, caller: &Caller, call: &str, why: &str) {
+        if caller.refusal_noted() {
+            return;
+        }
         let TokenRecord { name, id, role, .. } = &caller.token;
         let why = plain_text(why, REASON_MAX_BYTES);
         let entry = AuditEntry {

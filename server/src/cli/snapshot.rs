@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::fail::Failure;
 use super::out;
+use super::token::who;
 use super::{DataFolder, no_repository};
 use crate::repository::{is_repository, snapshot};
 
@@ -43,7 +44,7 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
         return Err(no_repository(data_dir));
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let bytes = snapshot::write(&resolved, &clock, &args.to)?;
+    let bytes = snapshot::write(&resolved, &clock, &args.to, &who())?;
     let to = args.to.display().to_string();
     if args.json {
         out::say(json!({ "type": "summary", "folder": to, "catalog_bytes": bytes }));

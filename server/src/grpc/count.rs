@@ -13,49 +13,8 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, Span};
 
+use super::calls;
 use crate::metrics::Counters;
-
-/// What paths of calls begin with.
-const PREFIX: &str = "/holdfast.v1.";
-
-/// Every method; a test compares this with the protocol.
-const METHODS: [&str; 35] = [
-    "Backup/Hello",
-    "Backup/Start",
-    "Backup/ParentDigests",
-    "Backup/Ingest",
-    "Backup/SendLane",
-    "Backup/KeepAlive",
-    "Backup/Commit",
-    "Backup/Abort",
-    "Catalog/ListBackups",
-    "Catalog/GetBackup",
-    "Catalog/Report",
-    "Catalog/RecordVerification",
-    "Catalog/ReportChunks",
-    "Manage/Freed",
-    "Manage/Delete",
-    "Manage/Forget",
-    "Manage/Lock",
-    "Manage/Hold",
-    "Manage/ReleaseHold",
-    "Manage/ListPolicies",
-    "Manage/SetPolicy",
-    "Manage/RemovePolicy",
-    "Manage/SimulatePolicy",
-    "Manage/RunPolicy",
-    "Manage/StartReclaim",
-    "Manage/StartScrub",
-    "Manage/StartVerification",
-    "Manage/ListTasks",
-    "Manage/GetTask",
-    "Manage/ControlTask",
-    "Restore/ReadDisk",
-    "Restore/ReadRange",
-    "Restore/QuoteThaw",
-    "Restore/StartThaw",
-    "Restore/GetThaw",
-];
 
 /// The label of calls of a method that does not exist.
 const UNKNOWN: &str = "unknown";
@@ -133,8 +92,7 @@ fn request_id(headers: &http::HeaderMap) -> Option<&str> {
 
 /// The label for a path.
 fn method(path: &str) -> &'static str {
-    let name = path.strip_prefix(PREFIX).unwrap_or_default();
-    METHODS.into_iter().find(|method| *method == name).unwrap_or(UNKNOWN)
+    calls::of_path(path).map_or(UNKNOWN, |call| call.name)
 }
 
 /// A call under way; counts when dropped.
@@ -279,11 +237,11 @@ mod tests {
         let mut protocol = protocol();
         assert!(protocol.len() >= 12, "{protocol:?}");
         protocol.sort();
-        let mut methods = METHODS.to_vec();
+        let mut methods: Vec<&str> = calls::CALLS.iter().map(|call| call.name).collect();
         methods.sort_unstable();
         assert_eq!(methods, protocol);
-        for name in METHODS {
-            assert_eq!(method(&format!("{PREFIX}{name}")), name);
+        for name in methods {
+            assert_eq!(method(&format!("{}{name}", calls::PREFIX)), name);
         }
         for hostile in ["", "/", "/holdfast.v1.Backup/x", "/other.Backup/Hello", "/holdfast.v1.Backup/Hello/"]
         {

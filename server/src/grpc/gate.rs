@@ -8,14 +8,17 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
+use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{LANE_MESSAGE_MAX_BYTES, MESSAGE_MAX_BYTES};
 use http_body::Body;
 use tonic::body::Body as AnswerBody;
 use tonic::codegen::BoxFuture;
 use tonic::codegen::http::{Extensions, HeaderMap, Request, Response};
+use tonic::{Code, Status};
 use tower::Service;
 
-use super::bounds::{OPEN_MAX_BYTES, UNARY_MAX_BYTES};
+use super::bounds::{OPEN_MAX_BYTES, PAGE_PATIENCE, SMALL_CHUNK_BYTES, UNARY_MAX_BYTES};
+use super::calls::{self, AnswerKind, Call};
 use super::messages::{Bounds, Messages};
 use crate::app::App;
 use crate::auth::{Caller, named_token};
@@ -35,12 +38,15 @@ const LANE: &str = "/holdfast.v1.Backup/SendLane";
 pub(super) struct Gate<S> {
     app: Arc<App>,
     under_way: Arc<Shares<TokenId>>,
+    /// Pages being made, or not handed over yet.
+    pages: Arc<Shares<TokenId>>,
     calls: S,
 }
 
 impl<S> Gate<S> {
     pub(super) fn new(app: Arc<App>, calls: S) -> Self {
-        Self { app, under_way: Shares::new(CALLS_PER_TOKEN_MAX), calls }
+        let pages = Shares::halves(app.budget.pages as usize);
+        Self { app, under_way: Shares::new(usize::MAX, CALLS_PER_TOKEN_MAX), pages, calls }
     }
 }
 
@@ -66,18 +72,82 @@ where
         // The one that was found ready.
         let mut calls = std::mem::replace(&mut self.calls, calls);
         let (app, under_way) = (Arc::clone(&self.app), Arc::clone(&self.under_way));
+        let pages = Arc::clone(&self.pages);
         Box::pin(async move {
-            match admit(&app, &under_way, request.headers(), request.extensions()).await {
-                Ok((caller, share)) => {
-                    request.extensions_mut().insert(caller);
-                    let bounds = bounds(request.uri().path());
-                    let mut answer = calls.call(request.map(|body| Messages::new(body, bounds))).await?;
-                    answer.extensions_mut().insert(Held::new(share));
-                    Ok(answer)
-                }
-                Err(error) => Ok(error.into_status().into_http()),
+            let call = calls::of_path(request.uri().path());
+            let admitted = admit(&app, &under_way, request.headers(), request.extensions()).await;
+            let (caller, share) = match admitted {
+                Ok(admitted) => admitted,
+                Err(error) => return Ok(error.into_status().into_http()),
+            };
+            if let Some(Err(error)) = call.map(|call| call.access.check(&caller)) {
+                note_refusal(&app, call, &caller, &error.message).await;
+                return Ok(error.into_status().into_http());
             }
+            let kind = call.map_or(AnswerKind::Short, |call| call.answer);
+            let page = match kind {
+                AnswerKind::Page => match page(&pages, caller.token.id).await {
+                    Ok(page) => Some(page),
+                    Err(error) => return Ok(error.into_status().into_http()),
+                },
+                AnswerKind::Short | AnswerKind::Stream => None,
+            };
+            request.extensions_mut().insert(caller.clone());
+            if let Some(call) = call {
+                request.extensions_mut().insert(*call);
+            }
+            let bounds = bounds(request.uri().path());
+            let answer = calls.call(request.map(|body| Messages::new(body, bounds))).await?;
+            let mut answer = settled(&app, call, &caller, answer).await;
+            let held = Held::new((share, page));
+            answer.extensions_mut().insert(match kind {
+                AnswerKind::Stream => held,
+                AnswerKind::Short | AnswerKind::Page => held.in_chunks_of(SMALL_CHUNK_BYTES),
+            });
+            Ok(answer)
         }) as Pin<Box<_>>
+    }
+}
+
+/// Waits until a page may be made.
+async fn page(pages: &Arc<Shares<TokenId>>, token: TokenId) -> Result<Share<TokenId>, ServiceError> {
+    tokio::time::timeout(PAGE_PATIENCE, pages.wait(token)).await.map_err(|_| {
+        ServiceError::at_capacity(
+            "this token, or all of them, have as many lists under way as there may be; read them, or try again later",
+        )
+    })
+}
+
+/// An answer that is a refusal, as it goes out: one by role, scope or patterns is in the audit log, and a message that could
+/// not be decoded is its sender's fault.
+async fn settled(
+    app: &Arc<App>,
+    call: Option<&'static Call>,
+    caller: &Caller,
+    answer: Response<AnswerBody>,
+) -> Response<AnswerBody> {
+    let Some(status) = Status::from_header_map(answer.headers()) else { return answer };
+    match status.code() {
+        Code::PermissionDenied => note_refusal(app, call, caller, status.message()).await,
+        // This server's own say what they are.
+        Code::Internal if ErrorCode::of_status(&status).is_none() => {
+            let text = format!("the call cannot be read: {}", status.message());
+            return ServiceError::invalid(text).into_status().into_http();
+        }
+        _ => {}
+    }
+    answer
+}
+
+async fn note_refusal(app: &Arc<App>, call: Option<&'static Call>, caller: &Caller, why: &str) {
+    let Some(call) = call else { return };
+    let (caller, why) = (caller.clone(), why.to_owned());
+    let noted = app.blocking(move |app| {
+        app.auth.note_refused_call(&caller, call.name, &why);
+        Ok(())
+    });
+    if let Err(error) = noted.await {
+        error.log();
     }
 }
 

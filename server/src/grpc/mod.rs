@@ -4,6 +4,7 @@
 //! | file | open it for |
 //! |---|---|
 //! | `backup`, `restore`, `catalog`, `manage/` | the services, one call a function |
+//! | `calls` | every call: who may make it, and what its answer may cost |
 //! | `gate` | in front of all calls: who calls, before a byte of the call is read |
 //! | `messages` | how much of a message may come in, and when it must be complete |
 //! | `call` | what every call has in common: caller, protocol version, identifiers |
@@ -18,6 +19,7 @@ mod acknowledge;
 mod backup;
 mod bounds;
 mod call;
+pub(crate) mod calls;
 mod catalog;
 mod count;
 mod digests;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ServiceError;
 use crate::limits::{PUBLIC_REQUESTS_MAX, REQUESTS_PER_TOKEN_MAX};
@@ -26,23 +25,25 @@ const EVENTS: &str = "/api/v1/activity/events";
 /// The slots.
 #[derive(Debug)]
 pub(super) struct Slots {
-    callers: Arc<Semaphore>,
+    /// Answers being made, or not handed over yet.
+    callers: Arc<Shares<TokenId>>,
+    /// These, and those that wait for a slot.
     of_token: Arc<Shares<TokenId>>,
-    strangers: Arc<Semaphore>,
+    strangers: Arc<Shares<Origin>>,
     of_origin: Arc<Shares<Origin>>,
 }
 
 /// A slot, and what it takes of its holder's share.
-pub(super) type Slot<K> = (OwnedSemaphorePermit, Share<K>);
+pub(super) type Slot<K> = (Share<K>, Share<K>);
 
 impl Slots {
     /// `answers` for callers.
     pub(super) fn new(answers: usize) -> Self {
         Self {
-            callers: Arc::new(Semaphore::new(answers)),
-            of_token: Shares::new(REQUESTS_PER_TOKEN_MAX),
-            strangers: Arc::new(Semaphore::new(PUBLIC_REQUESTS_MAX)),
-            of_origin: Shares::new(PUBLIC_REQUESTS_MAX / 2),
+            callers: Shares::halves(answers),
+            of_token: Shares::new(usize::MAX, REQUESTS_PER_TOKEN_MAX),
+            strangers: Shares::new(PUBLIC_REQUESTS_MAX, PUBLIC_REQUESTS_MAX),
+            of_origin: Shares::new(usize::MAX, PUBLIC_REQUESTS_MAX / 2),
         }
     }
 
@@ -59,7 +60,7 @@ impl Slots {
             return Ok(None);
         }
         let share = self.of_token.take(token).ok_or_else(|| too_many("token", REQUESTS_PER_TOKEN_MAX))?;
-        Ok(Some((acquire(&self.callers).await?, share)))
+        Ok(Some((self.callers.wait(token).await, share)))
     }
 
     /// Waits for a slot for a request without a token; `None` when the path needs none, or its caller's is taken later.
@@ -76,13 +77,8 @@ impl Slots {
         }
         let share =
             self.of_origin.take(origin).ok_or_else(|| too_many("address", PUBLIC_REQUESTS_MAX / 2))?;
-        Ok(Some((acquire(&self.strangers).await?, share)))
+        Ok(Some((self.strangers.wait(origin).await, share)))
     }
-}
-
-async fn acquire(slots: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ServiceError> {
-    let slot = Arc::clone(slots).acquire_owned().await;
-    slot.map_err(|_| ServiceError::defect("the slots for requests were closed"))
 }
 
 fn too_many(whose: &str, max: usize) -> ServiceError {

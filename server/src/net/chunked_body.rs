@@ -20,18 +20,27 @@ use super::stall_monitor::StallMonitor;
 
 /// Something that is held until an answer was handed over, such as a slot; an answer's extensions may have one.
 #[derive(Clone)]
-pub(crate) struct Held(Arc<dyn Any + Send + Sync>);
+pub(crate) struct Held {
+    what: Arc<dyn Any + Send + Sync>,
+    /// In place of the connection's own.
+    pub(super) chunk_bytes: Option<usize>,
+}
 
 impl Held {
     /// Keeps `what`.
     pub(crate) fn new(what: impl Any + Send + Sync) -> Self {
-        Self(Arc::new(what))
+        Self { what: Arc::new(what), chunk_bytes: None }
+    }
+
+    /// Hands the answer over in chunks of `bytes`.
+    pub(crate) fn in_chunks_of(self, bytes: usize) -> Self {
+        Self { chunk_bytes: Some(bytes), ..self }
     }
 }
 
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Held({} times)", Arc::strong_count(&self.0))
+        write!(f, "Held({} times)", Arc::strong_count(&self.what))
     }
 }
 

@@ -244,6 +244,7 @@ where
         Box::pin(async move {
             let mut answer = answer.await?;
             let held = answer.extensions_mut().remove::<Held>();
+            let chunk_bytes = held.as_ref().and_then(|held| held.chunk_bytes).unwrap_or(chunk_bytes);
             Ok(answer.map(|body| ChunkedBody::new(body, chunk_bytes, open, held)))
         })
     }

@@ -24,12 +24,15 @@ use crate::error::ServiceError;
 /// `Denied` and `NotFound`; the catalog's.
 pub(crate) fn may_read(app: &App, caller: &Caller, id: BackupId) -> Result<BackupRecord, ServiceError> {
     caller.check_role(Action::ReadBack)?;
-    let backup = app
-        .catalog()
-        .backup(id)?
-        .filter(|backup| caller.may(Action::ReadBack, backup.namespace))
-        .ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}")))?;
-    caller.check_contents(app.catalog(), &backup).inspect_err(|_| {
+    let absent = || ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}"));
+    let backup = app.catalog().backup(id)?.ok_or_else(absent)?;
+    // To the caller one of another namespace does not exist; to who reads the audit log it does.
+    let may = if caller.may(Action::ReadBack, backup.namespace) {
+        caller.check_contents(app.catalog(), &backup)
+    } else {
+        Err(absent())
+    };
+    may.inspect_err(|_| {
         if let Ok(Some(namespace)) = app.catalog().namespace(backup.namespace) {
             refusals::note_refusal(app, caller, "backup.read-refused", &namespace, &backup.vm);
         }

@@ -8,6 +8,7 @@ use crate::auth::Caller;
 /// Notes in the audit log that a VM was refused to a caller: counted in one entry for the same token, VM and act, so
 /// that a caller who tries for ever does not fill the catalog.
 pub(crate) fn note_refusal(app: &App, caller: &Caller, act: &str, namespace: &NamespaceRecord, vm: &str) {
+    caller.refusal_noted();
     let token = &caller.token;
     let owner = match app.catalog().vm_owner(namespace.id, vm) {
         Ok(found) => {

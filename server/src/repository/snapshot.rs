@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_engine::catalog::{Points as _, SqliteCatalog, Upkeep as _};
+use holdfast_engine::catalog::{Audit as _, AuditEntry, Points as _, SqliteCatalog, Upkeep as _};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, SnapshotHeader, seal_snapshot};
 use holdfast_volume::{BlobName, LocalVolume, Volume as _, VolumeError};
@@ -30,15 +30,25 @@ const CONFIG_FILE: &str = "config.toml";
 /// Above any certificate or key.
 const PEM_MAX_BYTES: u64 = 1 << 20;
 
-/// Writes the backup of the server to the folder `to`, replacing an earlier one there. Returns the bytes of the catalog's
-/// copy.
+/// Writes the backup of the server to the folder `to` on behalf of `who`, replacing an earlier one there. Returns the bytes
+/// of the catalog's copy.
 ///
 /// # Errors
 /// `Invalid` when the folder holds anything else; the catalog's; when a file cannot be written.
-pub fn write(resolved: &Resolved, clock: &Arc<dyn Clock>, to: &Path) -> Result<u64, ServiceError> {
+pub fn write(resolved: &Resolved, clock: &Arc<dyn Clock>, to: &Path, who: &str) -> Result<u64, ServiceError> {
     let data_dir = &resolved.settings.data_dir;
     let catalog = SqliteCatalog::open(&catalog_path(data_dir), Arc::clone(clock))?;
     prepare(to)?;
+    let entry = AuditEntry {
+        who: who.to_owned(),
+        action: "server.snapshot".to_owned(),
+        object: to.display().to_string(),
+        detail: "a copy of the catalog, the settings and the certificate's key".to_owned(),
+    };
+    // A server whose catalog takes no changes needs its backup most.
+    if let Err(error) = catalog.audit(&entry) {
+        tracing::warn!(%error, "this backup of the server is not in the audit log");
+    }
     if resolved.settings.tls_cert.is_none() {
         for (file, mode) in [(KEY_FILE, files::MODE_SECRET), (CERTIFICATE_FILE, files::MODE_PUBLIC)] {
             copy_small(&data_dir.join(file), &to.join(file), mode)?;

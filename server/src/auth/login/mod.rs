@@ -127,7 +127,7 @@ impl Authenticator {
             }
         }
         self.touch(&token);
-        Ok((Caller { token, peer }, login))
+        Ok((Caller::new(token, peer), login))
     }
 
     /// Ends a login. Blocks.

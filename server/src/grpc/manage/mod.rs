@@ -17,15 +17,12 @@ mod wire;
 
 use std::sync::Arc;
 
-use holdfast_proto::ErrorCode;
 use holdfast_proto::v1::{self, manage_server::Manage};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::call::unary;
 use crate::app::App;
-use crate::auth::Caller;
-use crate::error::ServiceError;
 use stream::Answers;
 pub(in crate::grpc) use tasks::wire as task_message;
 pub(in crate::grpc) use wire::protection;
@@ -43,20 +40,6 @@ impl ManageService {
     }
 }
 
-/// Notes in the audit log that a call was refused: all of them are about what is kept.
-fn noted<T>(
-    app: &App,
-    caller: &Caller,
-    call: &'static str,
-    answer: Result<T, ServiceError>,
-) -> Result<T, ServiceError> {
-    answer.inspect_err(|error| {
-        if error.code == ErrorCode::Forbidden {
-            app.auth.note_refused_call(caller, call, &error.message);
-        }
-    })
-}
-
 macro_rules! calls {
     ($($name:ident($request:ident) -> $response:ident = $work:path;)+ | $($stream:ident, $name_s:ident($request_s:ident) -> $response_s:ident = $work_s:path;)+) => {
         #[tonic::async_trait]
@@ -64,10 +47,7 @@ macro_rules! calls {
             $(
                 #[tracing::instrument(level = "info", skip_all)]
                 async fn $name(&self, request: Request<v1::$request>) -> Result<Response<v1::$response>, Status> {
-                    let work = |app: &App, caller: &Caller, message| {
-                        noted(app, caller, stringify!($name), $work(app, caller, message))
-                    };
-                    unary(&self.app, request, work).await
+                    unary(&self.app, request, $work).await
                 }
             )+
             $(
@@ -75,9 +55,7 @@ macro_rules! calls {
 
                 #[tracing::instrument(level = "info", skip_all)]
                 async fn $name_s(&self, request: Request<v1::$request_s>) -> Result<Response<Self::$stream>, Status> {
-                    self.answers.answer(&self.app, request, |app, caller, message, answer| {
-                        noted(app, caller, stringify!($name_s), $work_s(app, caller, message, answer))
-                    })
+                    self.answers.answer(&self.app, request, $work_s)
                 }
             )+
         }

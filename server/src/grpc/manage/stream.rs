@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use holdfast_engine::ids::TokenId;
+use holdfast_proto::ErrorCode;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::super::bounds::OUTGOING_QUEUE_MESSAGES;
 use super::super::call::{Stage, caller};
+use super::super::calls::Call;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -46,13 +48,12 @@ impl<T> Answer<T> {
 /// Answers under way.
 #[derive(Debug)]
 pub(super) struct Answers {
-    all: Arc<Semaphore>,
-    by_token: Arc<Shares<TokenId>>,
+    under_way: Arc<Shares<TokenId>>,
 }
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(ANSWERS_MAX)), by_token: Shares::new(ANSWERS_PER_TOKEN_MAX) }
+        Self { under_way: Shares::new(ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX) }
     }
 }
 
@@ -70,11 +71,19 @@ impl Answers {
     {
         let caller = caller(&request, Stage::Negotiated)?;
         let slot = self.slot(caller.token.id).map_err(ServiceError::into_status)?;
+        let call = request.extensions().get::<Call>().copied();
         let message = request.into_inner();
         let (queue, receiver) = mpsc::channel(OUTGOING_QUEUE_MESSAGES);
         let (worker, answer) = (Arc::clone(app), Answer { app: Arc::clone(app), queue: queue.clone() });
         tokio::spawn(async move {
-            let ended = worker.blocking(move |app| work(app, &caller, message, &answer)).await;
+            let work = move |app: &Arc<App>| {
+                work(app, &caller, message, &answer).inspect_err(|error| {
+                    if let Some(call) = call.filter(|_| error.code == ErrorCode::Forbidden) {
+                        app.auth.note_refused_call(&caller, call.name, &error.message);
+                    }
+                })
+            };
+            let ended = worker.blocking(work).await;
             drop(slot);
             if let Err(error) = ended {
                 // The client may be gone.
@@ -84,17 +93,14 @@ impl Answers {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
-    fn slot(&self, token: TokenId) -> Result<(Share<TokenId>, OwnedSemaphorePermit), ServiceError> {
+    fn slot(&self, token: TokenId) -> Result<Share<TokenId>, ServiceError> {
         let busy = || ServiceError::at_capacity("others are being answered; try again in a moment");
-        let share = self.by_token.take(token).ok_or_else(busy)?;
-        Ok((share, Arc::clone(&self.all).try_acquire_owned().map_err(|_| busy())?))
+        self.under_way.take(token).ok_or_else(busy)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::ErrorCode;
-
     use super::*;
 
     #[test]

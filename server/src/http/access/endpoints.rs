@@ -2,22 +2,10 @@
 
 use holdfast_engine::catalog::token::Action;
 
+use crate::auth::Access;
+
 /// Where the API begins.
 pub(crate) const PREFIX: &str = "/api/v1";
-
-/// What an endpoint requires of its caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Nothing.
-    Open,
-    /// A valid token.
-    Any,
-    /// A valid token whose role may do this; its scope narrows what is found.
-    May(Action),
-    /// The same for what concerns the repository as a whole, and therefore only for tokens that are valid for every
-    /// namespace.
-    Whole(Action),
-}
 
 /// One method of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +37,8 @@ const CATALOG: Access = Access::May(Action::Catalog);
 const READ_BACK: Access = Access::May(Action::ReadBack);
 const REPORT: Access = Access::May(Action::Report);
 const OPERATE: Access = Access::Whole(Action::Operate);
+/// Long work on everything.
+const OPERATE_ALL: Access = Access::EveryVm(Action::Operate);
 /// Running it within the token's namespaces.
 const OPERATE_THERE: Access = Access::May(Action::Operate);
 /// Administrators: what is kept and what goes.
@@ -92,14 +82,14 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     post("/tokens", TOKENS),
     delete("/tokens/{id}", TOKENS),
     get("/audit", TOKENS),
-    get("/tasks", OPERATE),
-    post("/tasks", OPERATE),
-    get("/tasks/{id}", OPERATE),
-    post("/tasks/{id}/pause", OPERATE),
-    post("/tasks/{id}/resume", OPERATE),
-    post("/tasks/{id}/cancel", OPERATE),
+    get("/tasks", OPERATE_ALL),
+    post("/tasks", OPERATE_ALL),
+    get("/tasks/{id}", OPERATE_ALL),
+    post("/tasks/{id}/pause", OPERATE_ALL),
+    post("/tasks/{id}/resume", OPERATE_ALL),
+    post("/tasks/{id}/cancel", OPERATE_ALL),
     get("/schedules", OPERATE),
-    put("/schedules/{kind}", OPERATE),
+    put("/schedules/{kind}", OPERATE_ALL),
     post("/restore-points/freed", OPERATE_THERE),
     post("/restore-points/delete", RETAIN),
     post("/restore-points/{id}/lock", RETAIN),

@@ -15,18 +15,17 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use holdfast_proto::ErrorCode;
 
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::app::App;
 use crate::auth::login::{cookie, csrf};
-use crate::auth::{Authenticator, Caller, Credential, WebLogin, named_token};
+use crate::auth::{Access, Authenticator, Caller, Credential, WebLogin, named_token};
 use crate::error::ServiceError;
 use crate::net::{Held, Link};
 #[cfg(test)]
 pub(crate) use endpoints::ENDPOINTS;
-pub(crate) use endpoints::{Access, Endpoint, PREFIX, endpoint};
+pub(crate) use endpoints::{Endpoint, PREFIX, endpoint};
 
 /// The caller, once [`check`] has let them in.
 #[derive(Debug, Clone)]
@@ -114,7 +113,7 @@ async fn admit(
 ) -> Result<(Identity, Option<Held>), ServiceError> {
     let link = link(asked.extensions)?;
     let identity = identify(&state.app, asked.method, asked.headers, link).await?;
-    if let Err(error) = may(&identity.caller, endpoint.access) {
+    if let Err(error) = endpoint.access.check(&identity.caller) {
         note_refusal(state, endpoint, identity.caller, &error.message).await;
         return Err(error);
     }
@@ -122,11 +121,8 @@ async fn admit(
     Ok((identity, slot.map(Held::new)))
 }
 
-/// Notes in the audit log that a request was refused which would have changed something.
+/// Notes in the audit log that a request was refused.
 async fn note_refusal(state: &HttpState, endpoint: &'static Endpoint, caller: Caller, why: &str) {
-    if endpoint.method == "GET" {
-        return;
-    }
     let (call, why) = (format!("{} {}", endpoint.method, endpoint.path), why.to_owned());
     let note = move |app: &Arc<App>| {
         app.auth.note_refused_call(&caller, &call, &why);
@@ -134,27 +130,6 @@ async fn note_refusal(state: &HttpState, endpoint: &'static Endpoint, caller: Ca
     };
     if let Err(error) = state.app.blocking(note).await {
         error.log();
-    }
-}
-
-fn may(caller: &Caller, access: Access) -> Result<(), ServiceError> {
-    match access {
-        Access::Open | Access::Any => Ok(()),
-        Access::May(action) => caller.check_role(action),
-        Access::Whole(action) => {
-            caller.check_role(action)?;
-            if caller.scope().is_none() {
-                return Ok(());
-            }
-            let name = &caller.token.name;
-            Err(ServiceError::new(
-                ErrorCode::Forbidden,
-                format!(
-                    "this concerns the whole repository, but token {name:?} is valid for some namespaces only; use a \
-                     token that is valid for all"
-                ),
-            ))
-        }
     }
 }
 

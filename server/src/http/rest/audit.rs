@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use holdfast_engine::catalog::PageRequest;
+use holdfast_engine::catalog::{self, PageRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::wire::{Keyset, time};
 use crate::app::App;
+use crate::auth::peer_text;
 use crate::error::ServiceError;
+use crate::http::access::Identity;
 use crate::http::bounds::PAGE;
 use crate::http::query::{Params, limit};
 
@@ -49,12 +51,20 @@ pub(super) struct AuditEntry {
     responses((status = 200, description = "A page of the log", body = Keyset<AuditEntry>)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
     Params(query): Params<AuditQuery>,
 ) -> Result<Json<Keyset<AuditEntry>>, ServiceError> {
     let size = limit("page_size", query.page_size, PAGE)?;
     app.blocking(move |app| {
         let token = query.page_token.unwrap_or_default();
         let page = app.catalog().list_audit(PageRequest { size, token: &token })?;
+        let entry = catalog::AuditEntry {
+            who: caller.token.name,
+            action: "audit.read".to_owned(),
+            object: "audit log".to_owned(),
+            detail: format!("from {}", peer_text(caller.peer)),
+        };
+        app.auth.audit_log().note(entry, String::new());
         let items = page.items.into_iter().map(|record| AuditEntry {
             id: record.id.to_string(),
             at: time(record.at_ms),

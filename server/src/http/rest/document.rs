@@ -12,10 +12,11 @@ use holdfast_engine::catalog::token::{Action, Role};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{Info, OpenApi, OpenApiBuilder};
 
+use crate::auth::Access;
 use crate::auth::login::cookie;
 use crate::auth::login::csrf::TOKEN_HEADER;
 use crate::error::ServiceError;
-use crate::http::access::{Access, Endpoint, PREFIX, endpoint};
+use crate::http::access::{Endpoint, PREFIX, endpoint};
 use crate::http::words;
 
 const ABOUT: &str = "What a Holdfast repository contains, what it costs, and who may use it. Bytes are integers, times \
@@ -72,13 +73,13 @@ fn complete(operation: &mut Map<String, Value>, endpoint: &Endpoint) {
     let (roles, who): (Vec<&str>, String) = match endpoint.access {
         Access::Open => (Vec::new(), "No token is needed.".to_owned()),
         Access::Any => (roles(None), "Any valid token.".to_owned()),
-        Access::May(action) | Access::Whole(action) => {
+        Access::May(action) | Access::Whole(action) | Access::EveryVm(action) => {
             operation.insert("x-action".to_owned(), words::action(action).into());
             let roles = roles(Some(action));
-            let whole = if matches!(endpoint.access, Access::Whole(_)) {
-                "; only tokens that are valid for every namespace"
-            } else {
-                ""
+            let whole = match endpoint.access {
+                Access::Whole(_) => "; only tokens that are valid for every namespace",
+                Access::EveryVm(_) => "; only tokens that are valid for every namespace and VM",
+                _ => "",
             };
             let who = format!("Roles: {}{whole}.", roles.join(", "));
             (roles, who)

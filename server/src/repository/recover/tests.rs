@@ -203,7 +203,7 @@ fn the_backup_of_a_server_comes_back_with_its_certificate() {
     let target = tempfile::tempdir().unwrap();
     let to = target.path().join("backup");
     for _ in 0..2 {
-        snapshot::write(&resolved(folder.path()), &clock(), &to).unwrap();
+        snapshot::write(&resolved(folder.path()), &clock(), &to, "test").unwrap();
     }
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&to), mode(&to.join(KEY_FILE))), (0o700, 0o600));
@@ -222,7 +222,7 @@ fn the_backup_of_a_server_comes_back_with_its_certificate() {
     assert_eq!(error.code, ErrorCode::Damaged, "{error}");
     // A folder with other files in it is not written to.
     fs::write(target.path().join("letter.txt"), b"x").unwrap();
-    let error = snapshot::write(&resolved(folder.path()), &clock(), target.path()).unwrap_err();
+    let error = snapshot::write(&resolved(folder.path()), &clock(), target.path(), "test").unwrap_err();
     assert!(error.message.contains("other files"), "{error}");
 }
 

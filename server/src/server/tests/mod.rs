@@ -12,12 +12,14 @@ mod queue;
 mod readiness;
 mod rest;
 mod roles;
+mod unread;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use holdfast_engine::catalog::token::{self, Role};
-use holdfast_engine::catalog::{Catalog, TokenSpec};
+use holdfast_engine::catalog::{Catalog, PageRequest, TokenSpec};
 use holdfast_engine::clock::SystemClock;
 use holdfast_proto::v1::{self, backup_client::BackupClient};
 use holdfast_proto::v1::{catalog_client::CatalogClient, restore_client::RestoreClient};
@@ -55,6 +57,24 @@ impl Fixture {
 
     fn catalog(&self) -> &dyn Catalog {
         self.server.app().catalog()
+    }
+
+    /// How many events the audit log has, by action.
+    fn audited(&self) -> BTreeMap<String, u64> {
+        self.server.app().auth.audit_log().flush().unwrap();
+        let log = self.catalog().list_audit(PageRequest { size: 1000, token: "" }).unwrap();
+        assert_eq!(log.next, None);
+        let mut counts = BTreeMap::new();
+        for record in log.items {
+            *counts.entry(record.entry.action).or_default() += record.count;
+        }
+        counts
+    }
+
+    /// Actions of which the audit log has more events than `before`.
+    fn audited_since(&self, before: &BTreeMap<String, u64>) -> Vec<String> {
+        let now = self.audited().into_iter();
+        now.filter(|(action, count)| before.get(action) != Some(count)).map(|(action, _)| action).collect()
     }
 
     /// A token for `namespaces`, which are created. Its owner is that of the first token.

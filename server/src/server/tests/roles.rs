@@ -265,3 +265,52 @@ async fn calls_without_token_or_version_are_refused() {
     }
     fixture.server.stop().await.unwrap();
 }
+
+impl Rpc {
+    /// The entry of the audit log that a call leaves; none: it reads what it may, or goes on with what has one.
+    fn entry(self) -> &'static [&'static str] {
+        match self {
+            Self::Start => &["backup.start"],
+            Self::Abort => &["backup.abort"],
+            Self::ReadDisk | Self::ReadRange => &["backup.read"],
+            Self::RecordVerification => &["backup.verify"],
+            // These have none of their own: nothing is thawed, and the commit has nothing to commit, here.
+            _ => &[],
+        }
+    }
+
+    /// The entry that says that it was refused to a token of another namespace.
+    fn refusal(self) -> &'static [&'static str] {
+        match self.foreign() {
+            Some(ErrorCode::Forbidden) => &["call.refused"],
+            Some(ErrorCode::NotFound) => &["backup.read-refused"],
+            // A session that is not the caller's does not exist.
+            _ => &[],
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_call_and_every_refusal_has_its_entry_in_the_audit_log() {
+    let fixture = Fixture::start().await;
+    let admin = fixture.admin().await;
+    fixture.catalog().ensure_namespace("mine").unwrap();
+    let backup = admin.back_up("mine", "seed").await.unwrap().backup_id;
+    let theirs = Client { token: fixture.token(Role::Operator, &["theirs"]), ..admin.clone() };
+    let reader = Client { token: fixture.token(Role::Restore, &["mine"]), ..admin.clone() };
+    for rpc in ALL {
+        let vm = format!("{rpc:?}");
+        let session = admin.start("mine", &format!("{vm} session")).await.unwrap().session_id;
+        let before = fixture.audited();
+        let made = rpc.call(&admin, &vm, &session, &backup).await;
+        assert_eq!(fixture.audited_since(&before), rpc.entry(), "{rpc:?}: {made:?}");
+        let before = fixture.audited();
+        let refused = rpc.call(&theirs, &vm, &session, &backup).await;
+        assert_eq!(fixture.audited_since(&before), rpc.refusal(), "{rpc:?}: {refused:?}");
+        let before = fixture.audited();
+        let refused = rpc.call(&reader, &vm, &session, &backup).await;
+        let expected = if rpc.writes() { &["call.refused"][..] } else { rpc.entry() };
+        assert_eq!(fixture.audited_since(&before), expected, "{rpc:?}: {refused:?}");
+    }
+    fixture.server.stop().await.unwrap();
+}

@@ -110,7 +110,10 @@ struct Seeded {
 
 impl Seeded {
     async fn new() -> Self {
-        let fixture = Fixture::start().await;
+        Self::in_fixture(Fixture::start().await).await
+    }
+
+    async fn in_fixture(fixture: Fixture) -> Self {
         for namespace in ["mine", "theirs"] {
             fixture.catalog().ensure_namespace(namespace).unwrap();
         }
@@ -396,4 +399,126 @@ fn check_operation(what: &str, operation: &Value, who: Who) {
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
         assert!(parameter["schema"].is_object(), "{what}: {parameter}");
     }
+}
+
+/// What a call by an administrator leaves in the audit log; none: it reads, and no restore point's contents.
+fn entry(method: &str, path: &str) -> &'static str {
+    match (method, path) {
+        ("POST", "/login") => "login",
+        ("POST", "/logout") => "",
+        ("PUT", "/namespaces/{name}/quota") => "namespace.quota",
+        ("POST", "/vms/{namespace}/{vm}/owner") => "vm.owner",
+        ("POST", "/tokens") => "token.create",
+        ("DELETE", "/tokens/{id}") => "token.revoke",
+        ("GET", "/audit") => "audit.read",
+        ("POST", "/tasks") => "task.start",
+        ("POST", "/tasks/{id}/pause") => "",
+        ("POST", "/tasks/{id}/resume") => "task.resume",
+        ("POST", "/tasks/{id}/cancel") => "task.cancel",
+        ("PUT", "/schedules/{kind}") => "schedule.set",
+        ("POST", "/restore-points/delete") => "backup.delete",
+        ("POST", "/restore-points/{id}/lock") => "backup.lock",
+        ("POST", "/restore-points/{id}/hold") => "backup.hold",
+        ("DELETE", "/restore-points/{id}/hold") => "backup.release",
+        ("POST", "/policies") => "policy.set",
+        ("PUT", "/policies/{id}") => "policy.set",
+        ("DELETE", "/policies/{id}") => "policy.remove",
+        _ => "",
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_endpoint_and_every_refusal_has_its_entry_in_the_audit_log() {
+    let seeded = Seeded::new().await;
+    let fixture = &seeded.fixture;
+    let (admin, theirs) = (fixture.admin_token(), fixture.token(Role::Operator, &["theirs"]));
+    for call in CALLS {
+        // What it needs to succeed may itself be noted.
+        let (method, path, query, ..) = *call;
+        let ask = seeded.ask(method, path, query);
+        let before = fixture.audited();
+        let status = fixture.open(ask.bearer(&admin)).await.status().as_u16();
+        let mut since = fixture.audited_since(&before);
+        // Tasks work meanwhile.
+        since.retain(|action| action != "task.end");
+        assert_eq!(since.join(" "), entry(method, path), "{status}: {call:?}");
+        let ask = seeded.ask(method, path, query);
+        let before = fixture.audited();
+        let status = fixture.open(ask.bearer(&theirs)).await.status().as_u16();
+        let since = fixture.audited_since(&before);
+        if status == 403 {
+            assert!(since.contains(&"call.refused".to_owned()), "{call:?}: {since:?}");
+        }
+        if path.ends_with("/thaw") {
+            assert_eq!(since, ["backup.read-refused"], "{status}: {call:?}");
+        }
+    }
+    seeded.fixture.server.stop().await.unwrap();
+}
+
+/// What a token for some VMs does not get that one for all would, of VMs that are not its own.
+const CONFINED: &[(&str, &str)] = &[
+    ("POST", "/vms/{namespace}/{vm}/owner"),
+    ("GET", "/backups/{id}/thaw"),
+    ("POST", "/backups/{id}/thaw"),
+    ("GET", "/tasks"),
+    ("POST", "/tasks"),
+    ("GET", "/tasks/{id}"),
+    ("POST", "/tasks/{id}/pause"),
+    ("POST", "/tasks/{id}/resume"),
+    ("POST", "/tasks/{id}/cancel"),
+    ("PUT", "/schedules/{kind}"),
+    ("POST", "/restore-points/freed"),
+    ("POST", "/policies/{id}/run"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_endpoint_by_a_token_for_some_vms() {
+    let seeded = Seeded::new().await;
+    for call in CALLS {
+        let confined = seeded.fixture.token_of(Role::Operator, "admin", &["web-*"]);
+        let status = seeded.outcome(call, &confined).await;
+        let refused = call.3 == Admins || CONFINED.contains(&(call.0, call.1));
+        assert_eq!(status == 403, refused, "{status}: {call:?}");
+        assert!(status < 500, "{status}: {call:?}");
+    }
+    seeded.fixture.server.stop().await.unwrap();
+}
+
+/// A reader that never reads: of no endpoint more large answers are made than a token may have, none is larger than what
+/// the budget has for it, and others are answered meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_endpoint_by_a_reader_that_never_reads() {
+    let seeded = Seeded::in_fixture(super::super::unread::with_long_lists().await).await;
+    let fixture = &seeded.fixture;
+    let token_may_have = fixture.server.app().budget.answers.div_ceil(2) as usize;
+    let mut large = Vec::new();
+    for (method, path, query, who, _) in CALLS {
+        // Events are bounded where they are counted, and what changes something answers with what it changed.
+        if *path == "/activity/events" || *method != "GET" {
+            continue;
+        }
+        let url = |ask: Ask| ask.0.uri_ref().cloned().unwrap();
+        let uri = url(seeded.ask(method, path, query));
+        let token = if *who == NoTokenNeeded { String::new() } else { fixture.admin_token() };
+        let requests: Vec<_> =
+            (0..2 * token_may_have + 4).map(|_| Ask::new(method, &uri.to_string()).bearer(&token)).collect();
+        let requests = requests.into_iter().map(|Ask(head, body)| head.body(Full::new(body)).unwrap());
+        let unread = super::super::unread::Unread::send(fixture, fixture.server.http_address, requests).await;
+        let other = if *who == NoTokenNeeded { String::new() } else { fixture.token(Role::Admin, &[]) };
+        let whole = fixture.get(&other, &uri.to_string()).await;
+        assert_eq!(whole.status, 200, "{uri}: {}", whole.text());
+        assert!(whole.body.len() <= 4 << 20, "{uri}: {} bytes", whole.body.len());
+        if whole.body.len() > 64 << 10 && !token.is_empty() {
+            large.push(*path);
+            assert!(
+                unread.answered() <= token_may_have,
+                "{uri}: {} of {}",
+                unread.answered(),
+                token_may_have
+            );
+        }
+    }
+    assert!(large.contains(&"/backups"), "{large:?}");
+    seeded.fixture.server.stop().await.unwrap();
 }

@@ -152,6 +152,8 @@ async fn pages_continue_where_the_last_one_ended() {
     for number in 0..5 {
         fixture.log_in(&fixture.token(Role::Backup, &[&format!("n{number}")])).await;
     }
+    // Reading it is in it, once.
+    fixture.get(&admin, "/api/v1/audit").await.ok();
     let all = fixture.get(&admin, "/api/v1/audit").await.ok();
     let all = all["items"].as_array().unwrap().clone();
     let (mut paged, mut token) = (Vec::new(), String::new());
@@ -165,6 +167,6 @@ async fn pages_continue_where_the_last_one_ended() {
         }
     }
     assert_eq!(paged, all);
-    assert_eq!(paged.len(), 6);
+    assert_eq!(paged.len(), 7);
     fixture.server.stop().await.unwrap();
 }

@@ -1,0 +1,95 @@
+//! Every call of the protocol: who may make it, and what its answer may cost. One table for the check in front of all
+//! calls, the labels of metrics and the tests (H1).
+
+use holdfast_engine::catalog::token::Action;
+
+use crate::auth::Access;
+
+/// What paths of calls begin with.
+pub(super) const PREFIX: &str = "/holdfast.v1.";
+
+/// What an answer takes of memory while its client does not read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerKind {
+    /// A few fields.
+    Short,
+    /// Up to a page of a list. It is made when it may be sent (H2).
+    Page,
+    /// One message after the other. Their number is bounded where such streams are.
+    Stream,
+}
+
+/// A call of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// `Service/Method`.
+    pub(crate) name: &'static str,
+    pub(crate) access: Access,
+    pub(crate) answer: AnswerKind,
+}
+
+const fn short(name: &'static str, access: Access) -> Call {
+    Call { name, access, answer: AnswerKind::Short }
+}
+
+const fn page(name: &'static str, access: Access) -> Call {
+    Call { name, access, answer: AnswerKind::Page }
+}
+
+const fn stream(name: &'static str, access: Access) -> Call {
+    Call { name, access, answer: AnswerKind::Stream }
+}
+
+const BACKUP: Access = Access::May(Action::Backup);
+const CATALOG: Access = Access::May(Action::Catalog);
+const OPERATE: Access = Access::May(Action::Operate);
+/// Long work on everything.
+const OPERATE_ALL: Access = Access::EveryVm(Action::Operate);
+const READ_BACK: Access = Access::May(Action::ReadBack);
+const REPORT: Access = Access::May(Action::Report);
+const RETAIN: Access = Access::May(Action::Retain);
+
+/// Every call; a test compares this with the protocol.
+pub(crate) const CALLS: &[Call] = &[
+    short("Backup/Hello", Access::Any),
+    short("Backup/Start", BACKUP),
+    stream("Backup/ParentDigests", BACKUP),
+    stream("Backup/Ingest", BACKUP),
+    stream("Backup/SendLane", BACKUP),
+    short("Backup/KeepAlive", BACKUP),
+    short("Backup/Commit", BACKUP),
+    short("Backup/Abort", BACKUP),
+    page("Catalog/ListBackups", CATALOG),
+    page("Catalog/GetBackup", CATALOG),
+    page("Catalog/Report", REPORT),
+    short("Catalog/RecordVerification", READ_BACK),
+    short("Catalog/ReportChunks", BACKUP),
+    page("Manage/Freed", OPERATE),
+    page("Manage/Delete", RETAIN),
+    stream("Manage/Forget", OPERATE),
+    page("Manage/Lock", RETAIN),
+    page("Manage/Hold", RETAIN),
+    page("Manage/ReleaseHold", RETAIN),
+    page("Manage/ListPolicies", CATALOG),
+    page("Manage/SetPolicy", RETAIN),
+    page("Manage/RemovePolicy", RETAIN),
+    stream("Manage/SimulatePolicy", OPERATE),
+    stream("Manage/RunPolicy", OPERATE),
+    short("Manage/StartReclaim", OPERATE_ALL),
+    short("Manage/StartScrub", OPERATE_ALL),
+    short("Manage/StartVerification", OPERATE_ALL),
+    page("Manage/ListTasks", OPERATE_ALL),
+    page("Manage/GetTask", OPERATE_ALL),
+    short("Manage/ControlTask", OPERATE_ALL),
+    stream("Restore/ReadDisk", READ_BACK),
+    stream("Restore/ReadRange", READ_BACK),
+    short("Restore/QuoteThaw", READ_BACK),
+    short("Restore/StartThaw", READ_BACK),
+    short("Restore/GetThaw", READ_BACK),
+];
+
+/// The call of a path.
+pub(super) fn of_path(path: &str) -> Option<&'static Call> {
+    let name = path.strip_prefix(PREFIX)?;
+    CALLS.iter().find(|call| call.name == name)
+}
