@@ -26,7 +26,14 @@ pub trait Scrubs: Send + Sync + fmt::Debug {
     /// Sums over everything.
     fn proof_summary(&self) -> Result<ProofSummary>;
 
-    /// Replaces what is known to be lost of a restore point; nothing: it is whole. When a restore point that was whole
+    /// Puts a restore point in doubt: something of it may be lost that no container's row tells of. One of which something
+    /// is known to be lost, or that was deleted, is left.
+    fn doubt(&self, backup: BackupId) -> Result<()>;
+    /// Up to `limit` restore points in doubt, by id.
+    fn in_doubt(&self, limit: u32) -> Result<Vec<BackupId>>;
+    /// Whether something of a restore point is known to be lost, or in doubt.
+    fn may_lack(&self, backup: BackupId) -> Result<bool>;
+    /// Replaces what is known to be lost of a restore point; nothing: it is whole. Either way it is in doubt no more. When a restore point that was whole
     /// is not any more, or is again, the audit log says so. Whether something changed; a restore point that was deleted
     /// is skipped.
     fn set_lost(&self, backup: BackupId, lost: &[LostRanges]) -> Result<bool>;

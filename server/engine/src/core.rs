@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_catalog::{Catalog, ContainerRecord};
 use holdfast_types::clock::Clock;
-use holdfast_types::ids::{ContainerId, RepositoryId};
+use holdfast_types::ids::{BackupId, ContainerId, RepositoryId};
 use parking_lot::{Mutex, MutexGuard};
 use rayon::ThreadPoolBuilder;
 
@@ -151,6 +151,13 @@ impl Core {
             deleting: Mutex::default(),
             changing_points: Mutex::default(),
         })
+    }
+
+    /// (V3) Takes note that a read of this restore point met something that is nowhere.
+    pub(crate) fn note_lacking(&self, backup: BackupId) {
+        if let Err(error) = self.catalog.doubt(backup) {
+            tracing::warn!(%backup, %error, "cannot note that a restore point lacks something; the next read of it tries again");
+        }
     }
 
     /// (K6) Fails when nothing on the volume may be read.

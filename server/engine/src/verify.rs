@@ -99,6 +99,9 @@ pub(crate) fn verify(
         }
     }
     report.false_digests = found.len() as u64;
+    if report.damaged_extents > 0 {
+        core.note_lacking(backup);
+    }
     keep(core, &found, &format!("backup {backup} of VM {:?}", record.vm), who)?;
     Ok(Some(report))
 }

@@ -40,8 +40,8 @@ const TOLD: [&str; 4] = ["details", "audit", "containers", "task_log"];
 const OF_ORDER: &str = "sqlite_autoindex_backups_3";
 
 /// Tables whose rows are about a restore point, and nothing without it.
-const OF_BACKUPS: [&str; 5] =
-    ["disks", "verifications", "damaged_disks", "attributed_backups", "backup_places"];
+pub(super) const OF_BACKUPS: [&str; 6] =
+    ["disks", "verifications", "damaged_disks", "attributed_backups", "backup_places", "in_doubt"];
 
 /// Problems in the database, its references and the rows of restore points.
 pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {

@@ -15,6 +15,29 @@ use crate::{
 /// What is recorded of one disk: position, bytes, ranges, the first of them as text.
 type Kept = (i64, i64, i64, String);
 
+pub(super) fn doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
+    let insert =
+        "INSERT INTO in_doubt (backup_id) SELECT id FROM backups WHERE id = ? ON CONFLICT DO NOTHING";
+    tx.execute(insert, [backup.to_bytes()]).map(drop).or_error("write")
+}
+
+pub(super) fn in_doubt(connection: &Connection, limit: u32) -> Result<Vec<BackupId>> {
+    let mut statement = connection
+        .prepare_cached("SELECT backup_id FROM in_doubt ORDER BY backup_id LIMIT ?")
+        .or_error("read")?;
+    let rows = statement.query_map([limit], |row| id(row, "backup_id")).or_error("read")?;
+    rows.map(|id| id.map(BackupId::from_bytes).or_error("read")).collect()
+}
+
+pub(super) fn may_lack(connection: &Connection, backup: BackupId) -> Result<bool> {
+    let select = "SELECT EXISTS (SELECT 1 FROM in_doubt WHERE backup_id = ?1) \
+         OR EXISTS (SELECT 1 FROM damaged_disks WHERE backup_id = ?1)";
+    connection
+        .prepare_cached(select)
+        .and_then(|mut s| s.query_row([backup.to_bytes()], |row| row.get(0)))
+        .or_error("read")
+}
+
 pub(super) fn set(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
@@ -33,6 +56,7 @@ pub(super) fn set(
         wanted.push((i64::from(one.position), bytes, ranges, listed_text(&one.listed)));
     }
     wanted.sort();
+    tx.execute("DELETE FROM in_doubt WHERE backup_id = ?", [backup.to_bytes()]).or_error("write")?;
     let known = of_backup(tx, backup)?;
     if known == wanted {
         return Ok(false);

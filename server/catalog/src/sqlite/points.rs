@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, id, int};
 use super::{
-    adoption, backups, commit, commit_numbers, deletions, details, lock_clock, locks, namespaces,
+    adoption, backups, commit, commit_numbers, deletions, details, lock_clock, locks, lost, namespaces,
     point_states, trust,
 };
 use crate::{Attempt, CatalogError, LockChange, PointRecord, Result};
@@ -123,6 +123,8 @@ pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     commit::insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
     locks::write_new(tx, *backup, &point.lock)?;
     point_states::set(tx, *backup, point.revision)?;
+    // (V3) Rows of containers it needs may be missing as its own was, and their files with them.
+    lost::doubt(tx, *backup)?;
     if refs.job_name != attempt.job {
         // (P9, L5)
         point_states::mark_stale(tx, *backup, point.revision)?;

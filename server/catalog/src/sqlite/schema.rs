@@ -40,6 +40,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0018_archive_by_policy.sql"),
     include_str!("../../migrations/0019_places.sql"),
     include_str!("../../migrations/0020_generation.sql"),
+    include_str!("../../migrations/0021_in_doubt.sql"),
 ];
 
 /// The version this build writes.

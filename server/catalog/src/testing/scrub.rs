@@ -78,6 +78,24 @@ fn restore_points_come_by_vm_and_commit(f: &Fixture) {
     }
 }
 
+fn what_is_in_doubt_is_so_until_it_was_looked_up(f: &Fixture, backup: BackupId) {
+    assert!(!f.may_lack(backup).unwrap());
+    f.doubt(BackupId::from_bytes([9; 16])).unwrap();
+    assert_eq!(f.in_doubt(10).unwrap(), [], "it was deleted");
+    for lost in [&[lost(100)][..], &[]] {
+        f.doubt(backup).unwrap();
+        f.doubt(backup).unwrap();
+        assert_eq!(f.in_doubt(10).unwrap(), [backup]);
+        assert!(f.may_lack(backup).unwrap());
+        f.set_lost(backup, lost).unwrap();
+        assert_eq!(f.in_doubt(10).unwrap(), []);
+        assert_eq!(f.may_lack(backup).unwrap(), !lost.is_empty());
+        f.doubt(backup).unwrap();
+        assert_eq!(f.in_doubt(10).unwrap().is_empty(), !lost.is_empty(), "what is known is no doubt");
+        f.set_lost(backup, &[]).unwrap();
+    }
+}
+
 fn lost(bytes: u64) -> LostRanges {
     let listed = vec![ByteRange { start: 4096, bytes: bytes - 1 }, ByteRange { start: 1 << 40, bytes: 1 }];
     LostRanges { position: 0, bytes, ranges: 2, listed }
@@ -86,6 +104,7 @@ fn lost(bytes: u64) -> LostRanges {
 fn what_is_lost_is_replaced_and_told_once(f: &Fixture) {
     let made = f.committed("web", "nightly");
     let other = f.committed("db", "nightly");
+    what_is_in_doubt_is_so_until_it_was_looked_up(f, other.backup);
     assert!(!f.set_lost(made.backup, &[]).unwrap(), "it was whole");
     let found_ms = f.clock.now_ms();
     assert!(f.set_lost(made.backup, &[lost(100)]).unwrap());

@@ -3,8 +3,8 @@
 //! Containers and regions are what is damaged; this says what cannot be restored by it, and that it can be again once it
 //! has healed. It walks the recipes of the namespaces that open damage concerns, compares what they refer to with what
 //! was lost, and keeps the ranges in the catalog, where lists, the API and metrics find them. It walks again when more is
-//! damaged, when damage is closed, and when backups were made since that may have healed something. Without open damage
-//! it does nothing.
+//! damaged, when damage is closed, when a read met something that is nowhere though no damage is known (its container is
+//! lost with its row), and when backups were made since that may have healed something. Otherwise it does nothing.
 //!
 //! A crash loses the walk under way, never what was recorded; the next process walks anew.
 //!
@@ -19,6 +19,7 @@ mod ranges;
 mod suspects;
 mod walk;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ const LOOK: Duration = Duration::from_secs(5);
 const AGAIN_MS: i64 = 10_000;
 const PAUSE_TIMES: i64 = 10;
 
+/// Restore points in doubt that one walk looks at; the next looks at more.
+const IN_DOUBT_MAX: u32 = 100_000;
+
 /// Damaged disks read at a time.
 const BATCH: u32 = 1000;
 
@@ -46,6 +50,8 @@ const BATCH: u32 = 1000;
 struct Mark {
     /// Open damage: containers, with their regions (`None`: as a whole).
     open: Vec<(ContainerId, Vec<Option<u16>>)>,
+    /// Restore points in doubt; those that were walked since are not.
+    in_doubt: Vec<BackupId>,
     last_commit: u64,
 }
 
@@ -54,7 +60,7 @@ impl Mark {
         let last_commit = core.catalog.commits()?.last;
         let regions = |id| core.store.known_damage(id).into_iter().map(|(region, _)| region).collect();
         let open = core.store.open_damage().into_iter().map(|id| (id, regions(id))).collect();
-        Ok(Self { open, last_commit })
+        Ok(Self { open, in_doubt: core.catalog.in_doubt(IN_DOUBT_MAX)?, last_commit })
     }
 }
 
@@ -96,7 +102,8 @@ impl DamageReportJob {
         {
             return Ok(Step::More);
         }
-        if let Some((mark, _, began_ms)) = state.walk.take() {
+        if let Some((mut mark, _, began_ms)) = state.walk.take() {
+            mark.in_doubt.clear();
             state.ended_ms = self.core.clock.monotonic_ms();
             state.took_ms = state.ended_ms.saturating_sub(began_ms);
             state.told = Some(mark);
@@ -114,7 +121,8 @@ impl DamageReportJob {
         }
         let now_ms = core.clock.monotonic_ms();
         let same_damage = state.told.as_ref().is_some_and(|told| told.open == mark.open);
-        if same_damage && mark.open.is_empty() {
+        let mut known = known(core)?;
+        if same_damage && mark.open.is_empty() && mark.in_doubt.is_empty() && known.is_empty() {
             state.told = Some(mark);
             return Ok(false);
         }
@@ -128,21 +136,21 @@ impl DamageReportJob {
         }
         let open = Mark::now(core)?.open;
         let mark = Mark { open, ..mark };
-        let walk = Walk::begin(core, known(core)?)?;
+        known.extend(&mark.in_doubt);
+        let walk = Walk::begin(core, known)?;
         state.walk = Some((mark, walk, now_ms));
         Ok(true)
     }
 }
 
 /// The restore points of which something is recorded as lost.
-fn known(core: &Core) -> Result<Vec<BackupId>, EngineError> {
-    let (mut known, mut after) = (Vec::new(), None);
+fn known(core: &Core) -> Result<HashSet<BackupId>, EngineError> {
+    let (mut known, mut after) = (HashSet::new(), None);
     loop {
         let disks = core.catalog.damaged_disks(None, after, BATCH)?;
         let Some(last) = disks.last() else { return Ok(known) };
         after = Some((last.backup, last.lost.position));
         known.extend(disks.iter().map(|disk| disk.backup));
-        known.dedup();
     }
 }
 

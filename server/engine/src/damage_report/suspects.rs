@@ -38,6 +38,11 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
+    /// All there is: each chunk and node is looked up.
+    pub(super) fn everything() -> Self {
+        Self { chunks: Lost::LookUp, nodes: Lost::LookUp, ..Self::default() }
+    }
+
     fn of(&mut self, class: ContainerClass) -> &mut Lost {
         match class {
             ContainerClass::Data => &mut self.chunks,
@@ -89,8 +94,7 @@ impl AllSuspects {
         let mut recent = RecentDirectories::default();
         for container in core.store.open_damage() {
             let Some(record) = core.catalog.container(container)? else {
-                all.anyones =
-                    Some(Suspects { chunks: Lost::LookUp, nodes: Lost::LookUp, ..Suspects::default() });
+                all.anyones = Some(Suspects::everything());
                 continue;
             };
             let suspects = all.by_namespace.entry(record.namespace).or_default();

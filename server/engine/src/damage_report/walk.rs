@@ -46,25 +46,34 @@ struct Reading {
     open: Option<(Walked, u64)>,
 }
 
+/// A restore point that was walked.
+#[derive(Debug)]
+struct Before {
+    vm: VmId,
+    was_known: bool,
+    disks: Vec<Walked>,
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Walk {
     suspects: AllSuspects,
-    /// Restore points that were recorded as damaged, and were not met yet.
+    /// (V3) Restore points that were found to lack something, and were not met yet. Whatever they refer to is looked up: it
+    /// may have been lost with a container that nothing tells of any more.
     known: HashSet<BackupId>,
     after: Option<(VmId, u64)>,
     reading: Option<Reading>,
     /// The restore point before, of the same VM.
-    before: Option<(VmId, Vec<Walked>)>,
+    before: Option<Before>,
     recent: RecentDirectories,
 }
 
 impl Walk {
     /// A walk over everything that may lack something now.
-    pub(super) fn begin(core: &Core, known: Vec<BackupId>) -> Result<Self, EngineError> {
+    pub(super) fn begin(core: &Core, known: HashSet<BackupId>) -> Result<Self, EngineError> {
         Ok(Self {
             suspects: AllSuspects::gather(core)?,
-            known: known.into_iter().collect(),
+            known,
             after: None,
             reading: None,
             before: None,
@@ -106,15 +115,15 @@ impl Walk {
             self.reading = Some(Reading { record, vm, number, done: Vec::new(), open: None });
             return Ok(true);
         }
-        if self.known.remove(&record.id) {
-            tell(core, &record, &[])?;
-        }
         self.before = None;
         self.after = Some(place);
         Ok(true)
     }
 
     fn may_lack(&self, core: &Core, record: &BackupRecord) -> bool {
+        if self.known.contains(&record.id) {
+            return true;
+        }
         let Some(suspects) = self.suspects.of(record.namespace) else { return false };
         let store = &core.store;
         // Where everything of it lies may be known, without reading.
@@ -141,9 +150,9 @@ impl Walk {
         }
         // Only now: what failed is walked again.
         let Some(reading) = self.reading.take() else { return Ok(()) };
-        self.known.remove(&reading.record.id);
+        let was_known = self.known.remove(&reading.record.id);
         self.after = Some((reading.vm, reading.number));
-        self.before = Some((reading.vm, reading.done));
+        self.before = Some(Before { vm: reading.vm, was_known, disks: reading.done });
         Ok(())
     }
 
@@ -154,16 +163,24 @@ impl Walk {
         reading: &mut Reading,
         budget: &Budget,
     ) -> Result<bool, EngineError> {
-        let Some(suspects) = self.suspects.of(reading.record.namespace) else { return Ok(true) };
+        let is_known = self.known.contains(&reading.record.id);
+        let everything = Suspects::everything();
+        let suspects = match self.suspects.of(reading.record.namespace) {
+            _ if is_known => &everything,
+            Some(suspects) => suspects,
+            None => return Ok(true),
+        };
         let domain = core.store.domain(reading.record.namespace);
-        let same_vm = self.before.as_ref().filter(|(vm, _)| *vm == reading.vm);
+        // What is looked up says more than what was not.
+        let comparable = |before: &&Before| before.vm == reading.vm && (before.was_known || !is_known);
+        let same_vm = self.before.as_ref().filter(comparable);
         let mut place = Place { core, suspects, domain: &domain, recent: &mut self.recent, budget };
         while let Some(disk) = reading.record.disks.get(reading.done.len()) {
             let (mut walked, mut extent) = match reading.open.take() {
                 Some(open) => open,
                 None => (place.open(disk)?, 0),
             };
-            let before = same_vm.and_then(|(_, disks)| disks.iter().find(|old| is_same(&old.disk, disk)));
+            let before = same_vm.and_then(|before| before.disks.iter().find(|old| is_same(&old.disk, disk)));
             let done = place.walk(&mut walked, &mut extent, before);
             reading.open = Some((walked, extent));
             if !done? {

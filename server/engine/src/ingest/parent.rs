@@ -35,6 +35,8 @@ pub(super) struct ParentDisk {
     spared: Mutex<Option<((u64, u64), bool)>>,
     /// Whether its digests are claims of the VM's owner. Those of an earlier owner are offered to no one.
     trusted: bool,
+    /// (V3) Whether something of it may be lost that no known damage tells of.
+    may_lack: bool,
     reread: Option<Reread>,
     sound: Mutex<SoundExtents>,
     placed: Mutex<Placed>,
@@ -93,6 +95,7 @@ impl ParentDisk {
         let in_use: Vec<InUse> = backup.disks.iter().map(enter).collect();
         drop(step);
         let trusted = backup.owner == owner;
+        let may_lack = core.catalog.may_lack(backup.id)?;
         let reread = Reread::since(core.reread_days, backup.started_ms, core.clock.now_ms());
         let mut parents = HashMap::new();
         for (disk, in_use) in backup.disks.into_iter().zip(in_use) {
@@ -109,6 +112,7 @@ impl ParentDisk {
                         reach,
                         spared: Mutex::default(),
                         trusted,
+                        may_lack,
                         reread,
                         sound: Mutex::default(),
                         placed: Mutex::new(Placed::new(core.store.leftovers.holds())),
@@ -226,11 +230,12 @@ impl ParentDisk {
         let may_be_cold = store.leftovers.may_be_cold(reach);
         // (N6) Where agents reported something, it is withheld, so that it is sent again.
         let is_doubted = is_offered && store.reported_within(namespace, reach);
-        if !may_be_cold && !is_doubted && !store.has_open_damage(namespace) {
+        let must_look = may_be_cold || is_doubted || self.may_lack;
+        if !must_look && !store.has_open_damage(namespace) {
             return true;
         }
         let generation = store.damage_generation(namespace);
-        if !may_be_cold && !is_doubted && self.is_spared(generation) {
+        if !must_look && self.is_spared(generation) {
             return true;
         }
         if self.sound_at(generation).extents.contains(index) {

@@ -97,6 +97,9 @@ impl OpenDisk {
     }
 
     pub(super) fn name_damage(&self, error: EngineError) -> EngineError {
+        if matches!(error, EngineError::Damaged(_)) {
+            self.core.note_lacking(self.backup);
+        }
         name_damage(error, self.backup, &self.name)
     }
 }

@@ -310,6 +310,9 @@ impl Work {
         self.found.restore_points += u64::from(counts);
         self.found.unclear += u64::from(counts && unclear);
         self.found.unsound_restore_points += u64::from(counts && !sound && !unclear);
+        if !sound {
+            core.note_lacking(backup);
+        }
         self.found.false_digests += lies;
         self.state.after = Some((vm, number));
         self.state.within = None;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_catalog::CatalogWalk as _;
-use holdfast_types::ids::BackupId;
+use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _, list_all};
 
@@ -12,7 +12,9 @@ use super::agent::{backup, restore};
 use super::reclaim::reclaim;
 use super::{Bench, noise};
 use crate::check::CheckOptions;
+use crate::container::ContainerName;
 use crate::engine::Engine;
+use crate::jobs::Budget;
 use crate::progress::NoProgress;
 
 const SIZE: usize = 100_000;
@@ -104,6 +106,77 @@ fn what_was_deleted_and_reclaimed_stays_deleted() {
         assert!(engine.opened().clean && engine.opened().dropped_points == 0);
         scene.is_whole(&engine);
     }
+}
+
+/// (V3) A container is lost together with its row: nothing says that it ever was, but the restore point that lacks it.
+#[test]
+fn what_is_lost_with_its_row_is_named() {
+    let (mut scene, copy) = Scene::new(2);
+    let before: Vec<BlobName> = containers(&scene.volume);
+    let engine = scene.open();
+    scene.points.push((7, made(&engine, 7)));
+    drop(engine);
+    scene.put_back(&copy);
+    for name in containers(&scene.volume).into_iter().filter(|name| !before.contains(name)) {
+        if name.as_str().ends_with(".data") {
+            scene.volume.remove(&name).unwrap();
+        }
+    }
+    let lost = scene.points[2].1;
+    let mut engine = scene.open();
+    assert_eq!(named(&engine), [lost], "what only the volume knew is looked through");
+    for _ in 0..2 {
+        drop(engine);
+        engine = scene.open();
+        assert_eq!(named(&engine), [lost], "a restart does not take it back");
+    }
+    // Only one that has it heals it: nothing is taken over from what lacks it.
+    scene.points.push((1, made(&engine, 1)));
+    assert_eq!(named(&engine), [lost]);
+    scene.points.push((7, made(&engine, 7)));
+    assert_eq!(named(&engine), []);
+    scene.is_whole(&engine);
+}
+
+/// (V3) The same, met by a read: of the containers' rows, too, nothing is left, and the restore point is not new.
+#[test]
+fn what_a_read_finds_nowhere_is_named() {
+    for scrubs in [true, false] {
+        let (mut scene, _) = Scene::new(2);
+        let engine = scene.open();
+        let before = containers(&scene.volume);
+        let lost = made(&engine, 7);
+        assert_eq!(named(&engine), []);
+        for name in containers(&scene.volume).into_iter().filter(|name| !before.contains(name)) {
+            let Some(name) = ContainerName::parse(&name).filter(|name| name.class == ContainerClass::Data)
+            else {
+                continue;
+            };
+            engine.catalog().condemn_containers(&[name.id]).unwrap();
+            engine.catalog().remove_condemned(&[name.id]).unwrap();
+            scene.volume.remove(&name.blob()).unwrap();
+        }
+        drop(engine);
+        let engine = scene.open();
+        assert_eq!(named(&engine), [], "nothing tells of it");
+        if scrubs {
+            engine.scrub(&Budget::unlimited(), &NoProgress).unwrap();
+        } else {
+            assert!(restore(&engine, &lost.to_string(), "root").is_err());
+        }
+        assert_eq!(named(&engine), [lost], "{scrubs}");
+        scene.points.extend([(7, lost), (7, made(&engine, 7))]);
+        assert_eq!(named(&engine), []);
+        scene.is_whole(&engine);
+    }
+}
+
+fn named(engine: &Engine) -> Vec<BackupId> {
+    engine.name_damage(10).unwrap().into_iter().map(|disk| disk.backup).collect()
+}
+
+fn containers(volume: &MemoryVolume) -> Vec<BlobName> {
+    list_all(volume, &BlobName::new("containers").unwrap()).map(|entry| entry.unwrap().name).collect()
 }
 
 /// (S10) Settling raises the catalog's own number, past what the deletions since the copy had raised the volume's to.

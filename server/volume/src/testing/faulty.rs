@@ -78,6 +78,11 @@ impl<V: Volume> FaultyVolume<V> {
         self.state.lock().capacity_bytes = Some(bytes);
     }
 
+    /// Whether its capacity is limited.
+    pub fn is_limited(&self) -> bool {
+        self.state.lock().capacity_bytes.is_some()
+    }
+
     /// Takes back every planned failure, the size limit and the crash point. Damage and a crash stay.
     pub fn heal(&self) {
         let mut state = self.state.lock();

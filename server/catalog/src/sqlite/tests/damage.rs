@@ -179,3 +179,18 @@ fn rows_that_only_the_catalog_had_are_not_healed() {
     assert!(!catalog.heal().unwrap().is_empty());
     assert_eq!(catalog.all_backup_ids().count(), 40, "nothing was changed");
 }
+
+/// Healing forgets what is about a restore point that is not there, in whichever table.
+#[test]
+fn every_table_of_restore_points_is_known_to_healing() {
+    let home = built();
+    let raw = home.raw();
+    let sql = "SELECT m.name FROM sqlite_schema m JOIN pragma_foreign_key_list(m.name) f \
+               WHERE f.\"table\" = 'backups' AND f.on_delete = 'CASCADE' ORDER BY m.name";
+    let mut statement = raw.prepare(sql).unwrap();
+    let tables: Vec<String> =
+        statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let mut known = crate::sqlite::heal::OF_BACKUPS.to_vec();
+    known.sort_unstable();
+    assert_eq!(tables, known);
+}

@@ -142,7 +142,7 @@ fn undo_later(raw: &rusqlite::Connection) {
          ALTER TABLE vms DROP COLUMN removed_ms; DROP TABLE lock_clock; DROP TABLE deletions; \
          DROP TABLE retention_policies; \
          ALTER TABLE containers DROP COLUMN proven_ms; ALTER TABLE backups DROP COLUMN proven_ms; \
-         DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE parity_members; DROP TABLE parity_groups; \
+         DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE in_doubt; DROP TABLE parity_members; DROP TABLE parity_groups; \
          ALTER TABLE namespaces DROP COLUMN key_id; DROP TABLE reported_regions; \
          ALTER TABLE verifications DROP COLUMN by_agent; ALTER TABLE backups DROP COLUMN agent_verified_ms; \
          ALTER TABLE vms DROP COLUMN agent_verified_ms; ALTER TABLE repository DROP COLUMN generation",

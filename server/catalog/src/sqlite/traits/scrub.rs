@@ -30,6 +30,18 @@ impl Scrubs for SqliteCatalog {
         self.report(scrub::summary)
     }
 
+    fn doubt(&self, backup: BackupId) -> Result<()> {
+        self.write(|tx| if lost::may_lack(tx, backup)? { Ok(()) } else { lost::doubt(tx, backup) })
+    }
+
+    fn in_doubt(&self, limit: u32) -> Result<Vec<BackupId>> {
+        self.report(|c| lost::in_doubt(c, limit))
+    }
+
+    fn may_lack(&self, backup: BackupId) -> Result<bool> {
+        self.look_up(|c| lost::may_lack(c, backup))
+    }
+
     fn set_lost(&self, backup: BackupId, lost: &[LostRanges]) -> Result<bool> {
         self.write(|tx| lost::set(tx, self.clock.as_ref(), backup, lost))
     }

@@ -333,6 +333,8 @@ impl World {
         if self.has_crashed() {
             return;
         }
+        // Who needs room waits for the deletion that this one is in the middle of.
+        let waits = matches!(step, RoundStep::Condemned | RoundStep::Deleted) && self.volume.is_limited();
         match self.random.below(24) {
             0 => control.stop(),
             1 | 2 if self.hazards.crashes => {
@@ -340,7 +342,7 @@ impl World {
                 self.told(format!("power fails after {after} more"));
                 self.crash_after(after);
             }
-            3..14 => self.beside(),
+            3..14 if !waits => self.beside(),
             _ => {}
         }
     }
