@@ -29,19 +29,20 @@ use holdfast_engine::EngineParts;
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 
-use crate::config::{Layer, Resolved, resolve};
+use crate::config::{Layer, Resolved, check_env, resolve};
 use crate::memory::Budget;
 use crate::process::{allocator, logging};
 use crate::repository::{is_repository, open_parts};
 use fail::Failure;
 
 const ABOUT_SETTINGS: &str = "\
-Each setting comes from the command line, or else from the environment (HOLDFAST_ and the flag in capitals, such \
+Each setting comes from the command line, or else from the environment (HOLDFAST_ and its name in capitals, such \
 as HOLDFAST_LEASE_SECS), or else from the file named by --config or HOLDFAST_CONFIG (TOML: lease_secs = 120), or \
-else from the defaults. 'holdfast-server config' shows the settings in force and where each comes from.";
+else from the defaults. Its name is the flag's, but for encryption (--encrypt), tls_names (--tls-name) and \
+s3_rate_windows (--s3-rate-window). 'holdfast-server config' shows the settings in force and where each comes from.";
 
 const ABOUT_HEALTH: &str = "\
-What is not named here comes from the environment (HOLDFAST_ and the flag in capitals) and from the configuration file, as \
+What is not named here comes from the environment (HOLDFAST_ and its name in capitals) and from the configuration file, as \
 for 'holdfast-server serve'.";
 
 const EXAMPLES: &str = "\
@@ -154,6 +155,7 @@ struct DataFolder {
 
 impl AllSettings {
     fn resolve(&self) -> Result<Resolved, Failure> {
+        check_env(std::env::vars_os().map(|(name, _)| name))?;
         Ok(resolve(&self.layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
 }
@@ -161,6 +163,7 @@ impl AllSettings {
 impl DataFolder {
     fn resolve(&self) -> Result<Resolved, Failure> {
         let layer = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
+        check_env(std::env::vars_os().map(|(name, _)| name))?;
         Ok(resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
 

@@ -26,7 +26,7 @@ pub use encryption::Encryption;
 pub use parity::{NotParity, Parity};
 pub(crate) use rate_window::SendRates;
 pub use rate_window::{NotAWindow, RateWindow};
-pub use resolve::{ConfigError, Origin, Resolved, resolve};
+pub use resolve::{ConfigError, Origin, Resolved, check_env, resolve};
 pub(crate) use s3::{DAYS_MAX, server_encryption};
 pub use s3::{S3Checksum, S3ObjectLock};
 pub use size::{ByteSize, NotASize, Reserve};

@@ -50,6 +50,8 @@ pub enum ConfigError {
     File { path: PathBuf, message: String },
     #[error("environment variable {name}: {message}")]
     Env { name: String, message: String },
+    #[error("environment variable {name}: there is no such setting{}; 'holdfast-server config' lists them", hint(.meant.as_ref()))]
+    UnknownEnv { name: String, meant: Option<String> },
     #[error("{key} (from {origin}): {message}")]
     Value { key: &'static str, origin: Origin, message: String },
     #[error("the settings cannot be read: {0}")]
@@ -129,6 +131,63 @@ fn read_file(path: &Path) -> Result<Layer, ConfigError> {
 
 fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.to_uppercase())
+}
+
+/// Variables of that prefix that are no settings of the server: the agent's, which may run beside it, those of tests, and
+/// those that container engines make of a service's name.
+const OTHERS: [&str; 11] = [
+    "CONFIG",
+    "SERVER",
+    "TOKEN",
+    "TOKEN_FILE",
+    "FINGERPRINT",
+    "CA",
+    "NAMESPACE",
+    "NAMESPACE_KEY",
+    "ENV",
+    "URL",
+    "PORT",
+];
+const OTHER_PREFIXES: [&str; 14] = [
+    "NAMESPACE_KEY_",
+    "SERVICE_",
+    "PORT_",
+    "TEST_",
+    "TESTS_",
+    "BENCH_",
+    "BIN_DIR",
+    "CHROMIUM",
+    "CRASHES",
+    "EACH_EVENT",
+    "FAULT_SEEDS",
+    "MODEL_",
+    "REPLAY",
+    "SEED",
+];
+
+/// Refuses names from the environment that look like a setting and are none: what they were meant to say would not hold.
+///
+/// # Errors
+/// [`ConfigError::UnknownEnv`]
+pub fn check_env(names: impl Iterator<Item = OsString>) -> Result<(), ConfigError> {
+    let parser = <Layer as clap::Args>::augment_args(clap::Command::new("environment"));
+    let keys =
+        || parser.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long().unwrap_or_default()));
+    for name in names.filter_map(|name| name.into_string().ok()) {
+        let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
+        let is_other = OTHERS.contains(&rest) || OTHER_PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
+        if is_other || keys().any(|(key, _)| key.to_uppercase() == rest) {
+            continue;
+        }
+        let flag = rest.to_lowercase().replace('_', "-");
+        let meant = keys().find(|(_, long)| *long == flag).map(|(key, _)| env_name(key));
+        return Err(ConfigError::UnknownEnv { name, meant });
+    }
+    Ok(())
+}
+
+fn hint(name: Option<&String>) -> String {
+    name.map(|name| format!(" (it is {name})")).unwrap_or_default()
 }
 
 /// Values from the environment go through the parsers of the flags, so that both accept the same values.

@@ -202,3 +202,45 @@ fn the_config_file_may_be_named_by_the_environment() {
     let message = with(&[], &[("HOLDFAST_CONFIG", "/no/such/file")], None).unwrap_err().to_string();
     assert!(message.contains("/no/such/file"), "{message}");
 }
+
+#[test]
+fn an_unknown_variable_is_refused_and_not_ignored() {
+    let check = |name: &str| check_env(std::iter::once(name.into()));
+    for fine in
+        ["PATH", "HOLDFAST_ENCRYPTION", "HOLDFAST_S3_RATE_WINDOWS", "HOLDFAST_CONFIG", "HOLDFAST_TOKEN_FILE"]
+    {
+        assert!(check(fine).is_ok(), "{fine}");
+    }
+    // Kubernetes makes these for a service that is called holdfast.
+    for fine in [
+        "HOLDFAST_PORT",
+        "HOLDFAST_PORT_7440_TCP_ADDR",
+        "HOLDFAST_SERVICE_HOST",
+        "HOLDFAST_SERVICE_PORT_GRPC",
+    ] {
+        assert!(check(fine).is_ok(), "{fine}");
+    }
+    let said = check("HOLDFAST_ENCRYPT").unwrap_err().to_string();
+    assert!(said.contains("HOLDFAST_ENCRYPT:") && said.contains("(it is HOLDFAST_ENCRYPTION)"), "{said}");
+    let said = check("HOLDFAST_LEASE_SECONDS").unwrap_err().to_string();
+    assert!(said.contains("no such setting; "), "{said}");
+}
+
+/// The help of the program says how variables are called: by the key, which three flags are not.
+#[test]
+fn the_help_names_the_settings_whose_flags_have_other_names() {
+    use clap::CommandFactory as _;
+    let command = Flags::command();
+    let odd: Vec<String> = command
+        .get_arguments()
+        .filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?)))
+        .filter(|(key, long)| key.replace('_', "-") != *long)
+        .map(|(key, long)| format!("{key} (--{long})"))
+        .collect();
+    assert_eq!(
+        odd,
+        ["tls_names (--tls-name)", "encryption (--encrypt)", "s3_rate_windows (--s3-rate-window)"]
+    );
+    let help = include_str!("../cli/mod.rs");
+    assert!(odd.iter().all(|odd| help.contains(odd)), "{odd:?}");
+}
