@@ -2,7 +2,8 @@
 //!
 //! `DIR/tls/key.pem` (mode 0600) is written before `cert.pem`, that before `fingerprint`. A crash between
 //! leaves a key without a certificate, and the next start replaces both: no client can have pinned a
-//! certificate that was never served. A certificate without its key is an error, because clients pin it.
+//! certificate that was never served. A certificate without its key is an error, because clients pin it, and so is a
+//! fingerprint without a certificate.
 
 #[cfg(test)]
 mod tests;
@@ -82,6 +83,12 @@ pub enum TlsError {
         certificate.display(), key.display()
     )]
     KeyMissing { certificate: PathBuf, key: PathBuf },
+    #[error(
+        "{} is missing, and agents trust the certificate that {} names: put it back, from a snapshot for example; or remove that \
+         file as well to get a new certificate, with which all agents must log in again",
+        certificate.display(), fingerprint.display()
+    )]
+    CertificateMissing { certificate: PathBuf, fingerprint: PathBuf },
     #[error("certificate {} and key {} cannot be used together: {source}", certificate.display(), key.display())]
     Mismatch { certificate: PathBuf, key: PathBuf, source: rustls::Error },
     #[error("cannot make a certificate for {names:?}: {source}")]
@@ -130,6 +137,11 @@ impl Identity {
                 return Err(TlsError::KeyMissing { certificate, key });
             }
             return Self::read(&certificate, &key);
+        }
+        // It is written last: a crash of the first start leaves none.
+        let fingerprint = folder.join("fingerprint");
+        if fingerprint.exists() {
+            return Err(TlsError::CertificateMissing { certificate, fingerprint });
         }
         let (certificate_pem, key_pem) = make_self_signed(&names(extra_names), year)?;
         write(&key, key_pem.as_bytes(), files::MODE_SECRET)?;

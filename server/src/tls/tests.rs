@@ -110,7 +110,13 @@ fn leftovers_of_a_crash_and_lost_keys() {
     fs::remove_file(tls.join("fingerprint")).unwrap();
     Identity::load_or_create(&source, 2026).unwrap();
     assert_eq!(fs::read_to_string(tls.join("fingerprint")).unwrap().trim(), first.fingerprint.to_string());
-    // A lost key must not silently change what agents pinned.
+    // A lost certificate must not silently change what agents pinned.
+    let pem = fs::read(tls.join("cert.pem")).unwrap();
+    fs::remove_file(tls.join("cert.pem")).unwrap();
+    assert!(matches!(Identity::load_or_create(&source, 2026), Err(TlsError::CertificateMissing { .. })));
+    fs::write(tls.join("cert.pem"), pem).unwrap();
+    assert_eq!(Identity::load_or_create(&source, 2026).unwrap().fingerprint, first.fingerprint);
+    // Nor must a lost key.
     fs::remove_file(tls.join("key.pem")).unwrap();
     assert!(matches!(Identity::load_or_create(&source, 2026), Err(TlsError::KeyMissing { .. })));
     // Garbage is named.

@@ -45,6 +45,7 @@ const MATRIX: &[(&str, Fault, Start)] = &[
     ("tls/cert.pem",     Truncate, Refuses(1, "cert.pem")),
     ("tls/cert.pem",     Empty,    Refuses(1, "cert.pem")),
     ("tls/cert.pem",     Garbage,  Refuses(1, "cert.pem")),
+    ("tls/cert.pem",     Delete,   Refuses(1, "cert.pem")),
     ("tls/key.pem",      Truncate, Refuses(1, "key.pem")),
     ("tls/key.pem",      Empty,    Refuses(1, "key.pem")),
     ("tls/key.pem",      Delete,   Refuses(1, "key.pem")),
