@@ -33,6 +33,9 @@ pub(crate) const STRACE: Need =
 /// Sets the clock of one program.
 pub(crate) const FAKETIME: Need =
     Need { program: "faketime", package: "faketime", why: "a clock that jumps while the server runs" };
+/// Tries alerts.
+pub(crate) const PROMTOOL: Need =
+    Need { program: "promtool", package: "prometheus", why: "makes each alert fire, and fall silent" };
 /// Asks a server over HTTPS.
 pub(crate) const CURL: Need = Need { program: "curl", package: "curl", why: "times answers over HTTPS" };
 /// Sets up network devices.

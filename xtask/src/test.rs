@@ -11,7 +11,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::needs::{self, CHROMIUM, CURL, DEBUGFS, E2FSCK, FAKETIME, MKE2FS, NPM, Need, QEMU_IMG, STRACE};
+use crate::needs::{
+    self, CHROMIUM, CURL, DEBUGFS, E2FSCK, FAKETIME, MKE2FS, NPM, Need, PROMTOOL, QEMU_IMG, STRACE,
+};
 use crate::shell::{self, cargo};
 use crate::steps::{Step, skipped, step, summarise, tests};
 use crate::tally::{self, Runner, Tally};
@@ -59,7 +61,7 @@ fn first_steps() -> Vec<Step> {
 
 fn all_steps(quick: bool) -> Vec<Step> {
     let with_web = !quick && web::folder().join("package.json").exists();
-    let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, STRACE, FAKETIME, CURL];
+    let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, STRACE, FAKETIME, CURL, PROMTOOL];
     if with_web {
         wanted.extend([NPM, CHROMIUM]);
     }

@@ -2,6 +2,8 @@
 //! hazards run side by side.
 
 #[cfg(test)]
+mod alerts;
+#[cfg(test)]
 mod auth;
 #[cfg(test)]
 mod backup_restore;
