@@ -30,6 +30,10 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 FROM debian:trixie-slim
 # A fixed number, so that the owner of a bind-mounted folder can be set beforehand.
 ARG UID=10001
+# What the server trusts when it copies to a bucket over HTTPS; the slim image has none.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates \
+    && rm -rf /var/lib/apt/lists/*
 RUN groupadd --system --gid ${UID} holdfast \
     && useradd --system --uid ${UID} --gid ${UID} --home-dir /var/lib/holdfast --shell /usr/sbin/nologin holdfast \
     # A named volume takes over owner and mode of the folder it is mounted on.

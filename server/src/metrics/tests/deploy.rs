@@ -140,6 +140,7 @@ fn alerts_ask_for_metrics_that_exist_and_say_what_to_do() {
         "holdfast_oldest_proof_age_seconds",
         "holdfast_last_run_failed_disks",
         "holdfast_bucket_lag_seconds",
+        "holdfast_bucket_failing",
         "holdfast_bucket_flawed_objects",
         "holdfast_bucket_retention_failing",
     ] {
@@ -192,6 +193,10 @@ fn the_compose_file_confines_its_services_and_names_files_that_exist() {
     }
     assert_eq!(compose["networks"]["monitoring"]["internal"], true);
     assert!(services["prometheus"].get("ports").is_none(), "it must not be reachable from outside");
+    let grafana = &services["grafana"];
+    assert_eq!(grafana["ports"], serde_json::json!(["127.0.0.1:3000:3000"]), "it speaks plain HTTP");
+    let password = grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD"].as_str().unwrap();
+    assert!(password.starts_with("${GRAFANA_PASSWORD:?"), "one that must be set");
 
     let prometheus = yaml("deploy/prometheus.yml");
     let scrape = &prometheus["scrape_configs"][0];
@@ -255,12 +260,16 @@ fn the_image_runs_unprivileged_and_checks_its_health() {
     // Every setting it makes is one there is.
     let layer = serde_json::to_value(crate::config::Layer::defaults()).unwrap();
     let compose = yaml("docker-compose.yml");
-    let environment = compose["services"]["holdfast"]["environment"].as_object().unwrap();
+    let settings = text("deploy/compose.env");
+    assert!(last.contains(" ca-certificates "), "what buckets over HTTPS are trusted by");
+    let service = &compose["services"]["holdfast"];
+    assert!(service.get("environment").is_none(), "it would win over the files that an administrator writes");
+    assert_eq!(service["env_file"][0]["path"], "deploy/compose.env", "the first file loses");
     let variables = last
         .split([' ', '\n'])
         .filter_map(|word| word.split_once('=').map(|(name, _)| name))
         .filter(|name| name.starts_with("HOLDFAST_"))
-        .chain(environment.keys().map(String::as_str));
+        .chain(settings.lines().filter_map(|line| line.split_once('=').map(|(name, _)| name)));
     let mut count = 0;
     for variable in variables {
         let key = variable.trim_start_matches("HOLDFAST_").to_lowercase();
