@@ -66,7 +66,7 @@ fn give_up_of(
                 detail: format!("of restore point {backup}: {why}"),
             })?,
             // (P7) Sealing the point anew would replace it, too.
-            Err(_) if !is_given_up && row.is_some_and(|row| revision > row) => {
+            Err(_) if !is_given_up && row.is_none_or(|row| revision > row) => {
                 return refused(name, "cannot be read either: name it as well, if it is damaged");
             }
             Err(error) if is_given_up => return Err(error),

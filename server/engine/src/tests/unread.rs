@@ -305,6 +305,34 @@ fn a_point_is_not_given_up_while_another_of_it_cannot_be_read() {
     );
 }
 
+/// (P8) The same of a restore point that the catalog does not know.
+#[test]
+fn a_point_without_a_row_is_not_given_up_while_another_of_it_cannot_be_read() {
+    let (bench, (volume, memory)) = (Bench::new(), Refusing::new());
+    let engine = bench.open(Arc::new(volume.clone()));
+    let copy = copy_of_catalog(&engine);
+    let id = made(&engine, "web", 1);
+    let [first] = points_of(&memory, id).try_into().unwrap();
+    let before = memory.get(&first).unwrap();
+    engine.lock_backups(&[id], bench.clock.now_ms() + YEAR_MS, "op").unwrap();
+    let [second] = points_of(&memory, id).try_into().unwrap();
+    drop(engine);
+    put_back(&bench, &copy);
+    memory.replace(&first, before);
+    let third = BlobName::new(second.as_str().replace(".2", ".3")).unwrap();
+    memory.replace(&third, &b"garbage"[..]);
+    volume.refuse(std::slice::from_ref(&second), Why::Disk);
+    let engine = bench.open(Arc::new(volume.clone()));
+    engine.give_up_points(&[third.to_string()], "admin").unwrap_err();
+    assert_eq!(points_of(&memory, id), [first, second, third.clone()]);
+    volume.give();
+    engine.give_up_points(&[third.to_string()], "admin").unwrap();
+    assert!(
+        matches!(engine.delete_backups(&[id], "op", "x"), Err(EngineError::Locked(_))),
+        "the lock is known"
+    );
+}
+
 /// (S12) What cannot be read now ends no start, whatever else has to be looked for, and is looked at again.
 #[test]
 fn containers_that_cannot_be_read_now_end_no_start() {
