@@ -44,6 +44,7 @@ pub fn start_request(vm: &str, size_bytes: u64) -> v1::StartRequest {
         take_over: false,
         client_host: "test".to_owned(),
         missing_disks: Vec::new(),
+        accept_change: true,
         key_id: String::new(),
     }
 }

@@ -19,6 +19,8 @@ pub struct BackupOptions {
     pub reread: bool,
     /// End a running session of the same VM first; for when its agent has died.
     pub take_over: bool,
+    /// Go on when a disk is smaller than in the latest restore point, or gone.
+    pub accept_change: bool,
     /// zstd level, 1 to 19.
     pub level: i32,
     /// Threads that compress; `None`: one per core.
@@ -43,6 +45,7 @@ impl BackupOptions {
             run_id: String::new(),
             reread: false,
             take_over: false,
+            accept_change: false,
             level: DEFAULT_LEVEL,
             threads: None,
             limit_upload: None,

@@ -132,7 +132,9 @@ impl<'a> Agent<'a> {
     pub(super) async fn record_failed(&self, failed: &[FailedDisk]) -> Result<(), ClientError> {
         let disks = failed.iter().map(|failed| v1::DiskSpec { name: failed.disk.clone(), size_bytes: 0 });
         let request = self.start_request(disks.collect());
-        let request = v1::StartRequest { take_over: false, missing_disks: Vec::new(), ..request };
+        // That nothing but these is there is no change of the VM.
+        let request =
+            v1::StartRequest { take_over: false, missing_disks: Vec::new(), accept_change: true, ..request };
         let session_id = self.connection.backup().start(request).await?.into_inner().session_id;
         let reason = failed.iter().map(|failed| failed.error.as_str()).collect::<Vec<_>>().join("; ");
         let request = v1::AbortRequest { session_id, reason: fitting(reason) };
@@ -231,6 +233,7 @@ impl<'a> Agent<'a> {
             run_id: self.run_id.clone(),
             take_over: self.options.take_over,
             missing_disks: self.missing.clone(),
+            accept_change: self.options.accept_change,
             client_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             key_id: KeyId::field(self.options.cipher.key_id()),
         }

@@ -190,6 +190,9 @@ pub(super) struct Backup {
     /// End a running backup of this VM first; for when its agent has died
     #[arg(long)]
     pub(super) take_over: bool,
+    /// Go on though a disk is smaller than in the latest restore point, or is not among these any more
+    #[arg(long)]
+    pub(super) accept_change: bool,
     /// Join this run, so that reports show several VMs as one run
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     pub(super) run: String,

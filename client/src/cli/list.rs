@@ -41,7 +41,7 @@ fn table(backups: &[BackupInfo]) -> String {
                 backup.vm.clone(),
                 backup.job.clone(),
                 timestamp(backup.started_ms),
-                disk_names(&names, &backup.missing_disks, backup.damaged_bytes),
+                disk_names(&names, backup),
                 bytes(sum(|disk| disk.size_bytes)),
                 bytes(sum(|disk| disk.data_bytes)),
                 backup.exclusive_bytes.map(bytes).unwrap_or_default(),
@@ -106,13 +106,17 @@ fn tier(places: Option<&Places>) -> String {
 }
 
 /// The disks of a restore point; one that lacks some says so here, where it is seen without looking for it.
-fn disk_names(names: &[&str], missing: &[String], damaged_bytes: u64) -> String {
+fn disk_names(names: &[&str], backup: &BackupInfo) -> String {
+    let BackupInfo { missing_disks, accepted_change, damaged_bytes, .. } = backup;
     let mut text = names.join(", ");
-    if !missing.is_empty() {
-        text = format!("{text} (partial: without {})", missing.join(", "));
+    if !missing_disks.is_empty() {
+        text = format!("{text} (partial: without {})", missing_disks.join(", "));
     }
-    if damaged_bytes > 0 {
-        text = format!("{text} (DAMAGED: {} cannot be restored)", bytes(damaged_bytes));
+    if *accepted_change {
+        text.push_str(" (less than before, as accepted)");
+    }
+    if *damaged_bytes > 0 {
+        text = format!("{text} (DAMAGED: {} cannot be restored)", bytes(*damaged_bytes));
     }
     text
 }
@@ -141,6 +145,7 @@ fn backup_json(backup: &BackupInfo) -> Value {
         "finished": time(backup.finished_ms),
         "disks": disks,
         "missing_disks": backup.missing_disks,
+        "accepted_change": backup.accepted_change,
         "damaged_bytes": backup.damaged_bytes,
         "last_proven": Some(backup.last_proven_ms).filter(|ms| *ms != 0).and_then(time),
         "end_to_end": backup.end_to_end,

@@ -114,6 +114,7 @@ impl BackupRecord {
             finished_ms: self.finished_ms,
             disks: self.disks.iter().map(disk).collect(),
             missing_disks: self.missing_disks.clone(),
+            accepted_change: self.accepted_change,
             // Who asks tells these: they follow from more than the row.
             protection: None,
             exclusive_bytes: None,

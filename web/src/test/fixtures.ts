@@ -61,6 +61,7 @@ export const backup = (index: number, changes: Partial<Backup> = {}): Backup => 
   started: `2026-11-${20 - index}T22:00:00.000Z`,
   finished: `2026-11-${20 - index}T22:01:00.000Z`,
   missing_disks: [],
+  accepted_change: false,
   disks: [{ name: "root", size_bytes: 17_179_869_184, data_bytes: 8_589_934_592 }],
   new_bytes: 1_073_741_824,
   post_lc: 536_870_912,

@@ -53,6 +53,8 @@ pub struct Attempt {
     pub who: String,
     pub started_ms: i64,
     pub finished_ms: i64,
+    /// A disk was smaller than in the restore point before, or gone, and the agent was told to go on.
+    pub accepted_change: bool,
 }
 
 /// A backup to be made visible.
@@ -158,6 +160,8 @@ pub struct BackupRecord {
     pub disks: Vec<DiskRecord>,
     /// Names of disks of the VM that could not be read for it; empty for a complete restore point.
     pub missing_disks: Vec<String>,
+    /// As [`Attempt::accepted_change`].
+    pub accepted_change: bool,
     /// What keeps it from being deleted.
     pub lock: RetentionLock,
 }

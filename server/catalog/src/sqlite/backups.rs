@@ -275,6 +275,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
         finished_ms: row.get("finished_ms")?,
         disks: Vec::new(),
         missing_disks: missing_disks(row)?,
+        accepted_change: row.get("accepted_change")?,
         lock: lock_row::read(row)?,
     })
 }

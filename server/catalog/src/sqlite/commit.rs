@@ -47,6 +47,9 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     if !missing_disks.is_empty() {
         detail = format!("{detail}, without {}", missing_disks.join(", "));
     }
+    if attempt.accepted_change {
+        detail.push_str(", of fewer disks or smaller ones than before, as accepted");
+    }
     let entry = audit_entry(attempt, "backup.commit", backup.to_string(), detail);
     audit::add(tx, clock, &entry)
 }
@@ -182,7 +185,7 @@ pub(super) fn insert_backup(
     let ordinal = int("ordinal", ordinal)?;
     tx.prepare_cached(
         "INSERT INTO backups (id, session_id, namespace_id, vm_id, job_id, run_id, ordinal, started_ms, \
-         finished_ms, client_host, owner, missing_disks) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         finished_ms, client_host, owner, missing_disks, accepted_change) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -198,6 +201,7 @@ pub(super) fn insert_backup(
             validate::clip(&attempt.client_host),
             attempt.vm_owner,
             missing_disks.join("\n"),
+            attempt.accepted_change,
         ])
     })
     .or_error("write")?;

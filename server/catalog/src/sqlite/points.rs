@@ -56,6 +56,7 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
         who: String::new(),
         started_ms: backup.started_ms,
         finished_ms: backup.finished_ms,
+        accepted_change: backup.accepted_change,
     };
     Ok(Some(PointRecord {
         number,

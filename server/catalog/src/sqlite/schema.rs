@@ -41,6 +41,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0019_places.sql"),
     include_str!("../../migrations/0020_generation.sql"),
     include_str!("../../migrations/0021_in_doubt.sql"),
+    include_str!("../../migrations/0022_accepted_change.sql"),
 ];
 
 /// The version this build writes.

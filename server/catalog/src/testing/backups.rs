@@ -28,7 +28,9 @@ cases![
 ];
 
 fn a_commit_is_read_back_whole(f: &Fixture) {
-    let commit = f.committed("web", "nightly");
+    let mut commit = f.commit("web", "nightly");
+    commit.attempt.accepted_change = true;
+    f.commit_backup(&commit).unwrap();
     let BackupCommit { attempt, backup, disks, missing_disks, details, containers, .. } = &commit;
     let found = f.backup(*backup).unwrap().unwrap();
     let expected = BackupRecord {
@@ -47,6 +49,7 @@ fn a_commit_is_read_back_whole(f: &Fixture) {
         finished_ms: attempt.finished_ms,
         disks: disks.clone(),
         missing_disks: missing_disks.clone(),
+        accepted_change: true,
         lock: crate::RetentionLock::default(),
     };
     assert_eq!(found, expected);

@@ -79,6 +79,7 @@ impl Fixture {
             who: "agent-1".into(),
             started_ms,
             finished_ms: started_ms + 500,
+            accepted_change: false,
         }
     }
 

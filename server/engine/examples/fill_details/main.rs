@@ -173,6 +173,7 @@ impl Filler<'_> {
             who: "fill".to_owned(),
             started_ms,
             finished_ms,
+            accepted_change: false,
         };
         self.left -= disks as u64;
         self.made.rows += disks as u64;

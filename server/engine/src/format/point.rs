@@ -111,6 +111,9 @@ pub struct PointBody {
     /// 8 bytes: of the key that agents encrypt the namespace with. Empty: they do not.
     #[prost(bytes = "vec", tag = "24")]
     pub namespace_key: Vec<u8>,
+    /// A disk was smaller than in the restore point before, or gone, which was accepted.
+    #[prost(bool, tag = "25")]
+    pub accepted_change: bool,
 }
 
 /// A legal hold.

@@ -227,6 +227,7 @@ fn attempt(core: &Core, session: &Session, who: &str) -> Attempt {
         who: who.to_owned(),
         started_ms: session.started_ms,
         finished_ms: core.clock.now_ms(),
+        accepted_change: session.lost.is_some(),
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct Session {
     pub(super) starter: Starter,
     /// Names of disks of the VM that the agent could not read.
     pub(super) missing_disks: Vec<String>,
+    /// What the VM's latest restore point has, and this backup has not, without a word why.
+    pub(super) lost: Option<String>,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,
     /// Its part of what the namespace may take.
@@ -178,6 +180,8 @@ pub(super) struct SessionParts {
     pub(super) starter: Starter,
     /// Names of disks of the VM that the agent could not read.
     pub(super) missing_disks: Vec<String>,
+    /// See [`Session`].
+    pub(super) lost: Option<String>,
     pub(super) disks: Vec<DiskSlot>,
     pub(super) charge: Arc<SessionCharge>,
     pub(super) room: Grant,
@@ -186,7 +190,7 @@ pub(super) struct SessionParts {
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
-        let SessionParts { job, host, starter, missing_disks, disks, charge, room: _room, .. } = parts;
+        let SessionParts { job, host, starter, missing_disks, lost, disks, charge, room: _room, .. } = parts;
         let lease = Lease::new(core);
         let (started_ms, failed) = (core.clock.now_ms(), AtomicBool::new(false));
         let (prepared, ended) = (Mutex::default(), Mutex::new(false));
@@ -201,6 +205,7 @@ impl Session {
             host,
             starter,
             missing_disks,
+            lost,
             started_ms,
             disks,
             charge,

@@ -148,11 +148,38 @@ pub(super) fn open_session(
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
         starter: start.starter.clone(),
         missing_disks: request.missing_disks.clone(),
+        lost: lost(core, start)?,
         disks,
         charge,
         room,
     };
     Ok(Session::new(core, parts))
+}
+
+/// (W16) What of the VM's latest restore point would be gone from the next, though the agent does not say that it could not
+/// be read: a disk, or the end of one.
+fn lost(core: &Core, start: &StartBackup) -> Result<Option<String>, EngineError> {
+    let StartBackup { namespace, request, .. } = start;
+    let Some(latest) = core.catalog.latest_backup(*namespace, &request.vm)? else { return Ok(None) };
+    let missing = |name: &String| request.missing_disks.contains(name);
+    let mut lost = Vec::new();
+    for disk in latest.disks.iter().filter(|disk| !missing(&disk.name)) {
+        match request.disks.iter().find(|spec| spec.name == disk.name) {
+            Some(spec) if spec.size_bytes >= disk.size_bytes => {}
+            Some(spec) => lost.push(format!(
+                "disk {:?} has {} bytes, and had {}",
+                disk.name, spec.size_bytes, disk.size_bytes
+            )),
+            None => lost.push(format!("disk {:?} is not there", disk.name)),
+        }
+    }
+    // A partial restore point does not make anyone forget what the VM has.
+    let known = |name: &String| missing(name) || request.disks.iter().any(|spec| spec.name == *name);
+    let unknown = latest.missing_disks.iter().filter(|name| !known(name));
+    lost.extend(unknown.map(|name| format!("disk {name:?} is not there")));
+    Ok((!lost.is_empty()).then(|| {
+        format!("compared with VM {:?} in restore point {}: {}", request.vm, latest.id, lost.join("; "))
+    }))
 }
 
 /// The run the backup joins, or a new one. Checked now: a catalog that refused the run at commit would

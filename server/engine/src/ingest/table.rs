@@ -55,6 +55,13 @@ impl Sessions {
             return Err(error);
         }
         tracing::info!(session = %session.id, vm = session.vm, job = session.job, host = session.host, "backup started");
+        if let Some(lost) = session.lost.as_ref().filter(|_| !request.accept_change) {
+            // Its run says that it failed, and why.
+            self.end_as(core, session.id, RowStatus::Failed, lost, None)?;
+            return Err(EngineError::Invalid(format!(
+                "{lost}; if that is right, back it up with --accept-change; otherwise look at what the agent was given"
+            )));
+        }
         Ok(start::response(core, &session))
     }
 

@@ -60,6 +60,7 @@ fn body(record: &PointRecord) -> PointBody {
         hold: record.lock.hold.as_ref().map(hold),
         lock_time_ms: record.lock_time_ms,
         namespace_key: namespace.key_id.map_or_else(Vec::new, |id| id.to_bytes().to_vec()),
+        accepted_change: attempt.accepted_change,
     }
 }
 
@@ -130,6 +131,7 @@ fn record(backup: BackupId, body: &PointBody) -> Result<PointRecord, EngineError
         who: body.who.clone(),
         started_ms: time(body.started_ms)?,
         finished_ms: time(body.finished_ms)?,
+        accepted_change: body.accepted_change,
     };
     let parent = match body.parent.as_slice() {
         [] => None,

@@ -35,6 +35,7 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         who: "agent".into(),
         started_ms: 1000,
         finished_ms: 2000,
+        accepted_change: true,
     };
     let row = DetailRow {
         namespace: namespace.into(),

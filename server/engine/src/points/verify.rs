@@ -138,11 +138,12 @@ fn judge(
 /// What both must agree on. A namespace may be called something else since, a number may have been taken, and the
 /// catalog does not keep the parent, the token, or the container numbers of that time.
 fn essence(point: &PointRecord) -> impl PartialEq + '_ {
-    let Attempt { session, run, namespace, vm, job, started_ms, finished_ms, .. } = &point.attempt;
+    let Attempt { session, run, namespace, vm, job, started_ms, finished_ms, accepted_change, .. } =
+        &point.attempt;
     (
         point.backup,
         (session, run, namespace, vm, job, started_ms, finished_ms),
         &point.disks,
-        &point.missing_disks,
+        (&point.missing_disks, accepted_change),
     )
 }

@@ -30,6 +30,8 @@ pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
         job: "nightly".into(),
         disks: disks.iter().map(spec).collect(),
         client_host: "test".into(),
+        // Disks of all sizes follow each other.
+        accept_change: true,
         ..v1::StartRequest::default()
     }
 }

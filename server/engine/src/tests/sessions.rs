@@ -13,6 +13,7 @@ use v1::ingest_request::Kind as Request;
 
 use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, noise};
+use crate::error::EngineError;
 use crate::ingest::DiskStream;
 
 #[test]
@@ -391,4 +392,55 @@ fn a_stream_that_is_busy_holds_up_no_other_session() {
     let aborted = start(&engine, request("mail", &[("root", &disk)])).unwrap();
     engine.abort(aborted.session_id.parse().unwrap(), "test").unwrap();
     drop(held);
+}
+
+/// (W16) What an agent was given may be an empty device, or under another name.
+#[test]
+fn a_disk_that_shrank_or_went_is_refused_until_that_is_accepted() {
+    let bench = Bench::new();
+    let volume = Arc::new(MemoryVolume::new());
+    let engine = bench.open(Arc::<MemoryVolume>::clone(&volume));
+    let disk = noise(1, 3 << 20);
+    let (disk, less, none): (&[u8], &[u8], &[u8]) = (&disk, &disk[..1 << 20], &[]);
+    let run = |disks: &[(&str, &[u8])], missing: &[&str], accept_change| {
+        let missing_disks = missing.iter().map(|name| (*name).to_owned()).collect();
+        let request = v1::StartRequest { accept_change, missing_disks, ..request("web", disks) };
+        let started = start(&engine, request)?;
+        let session: SessionId = started.session_id.parse().unwrap();
+        for (number, (_, bytes)) in (0..).zip(disks) {
+            let stream = engine.open_stream(session, number).unwrap();
+            send_disk(&engine, session, &stream, number, bytes).unwrap();
+        }
+        let id: holdfast_types::ids::BackupId = engine.commit(session)?.backup_id.parse().unwrap();
+        Ok::<_, EngineError>(engine.catalog().backup(id).unwrap().unwrap())
+    };
+    let latest = run(&[("root", disk), ("data", disk)], &[], false).unwrap();
+    for disks in [
+        &[("root", less), ("data", disk)][..],
+        &[("root", none), ("data", disk)],
+        &[("foo", disk), ("data", disk)],
+        &[("root", disk)],
+    ] {
+        let error = run(disks, &[], false).unwrap_err();
+        assert_eq!(error.code(), holdfast_proto::ErrorCode::Invalid);
+        assert!(error.to_string().contains("--accept-change"), "{error}");
+        let newest = engine.catalog().latest_backup(super::namespace(&engine), "web").unwrap();
+        assert_eq!(newest.as_ref(), Some(&latest));
+        let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
+        let refused = rows.iter().filter(|row| row.status == holdfast_catalog::RowStatus::Failed);
+        assert!(refused.last().is_some_and(|row| row.error.contains("root") || row.error.contains("data")));
+    }
+    let partial = run(&[("root", disk)], &["data"], false).unwrap();
+    assert!(!partial.accepted_change, "it says that it is partial");
+    run(&[("root", disk)], &[], false).unwrap_err();
+    let grown = noise(2, 4 << 20);
+    let more = run(&[("root", grown.as_slice()), ("data", disk), ("new", disk)], &[], true).unwrap();
+    assert!(!more.accepted_change, "there was nothing to accept");
+    let shrunk = run(&[("root", less), ("data", disk)], &[], true).unwrap();
+    assert!(shrunk.accepted_change);
+    assert!(!run(&[("root", less), ("data", disk)], &[], false).unwrap().accepted_change);
+    engine.shutdown().unwrap();
+    drop(engine);
+    let engine = bench.open(volume);
+    assert!(engine.catalog().backup(shrunk.id).unwrap().unwrap().accepted_change);
 }

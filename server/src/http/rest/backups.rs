@@ -54,6 +54,8 @@ pub(super) struct Backup {
     disks: Vec<BackupDisk>,
     /// Disks of the VM that could not be read: if there are any, the restore point is partial
     missing_disks: Vec<String>,
+    /// A disk was smaller than in the restore point before, or gone, and the backup was told to accept that
+    accepted_change: bool,
     /// Bytes left after deduplication
     new_bytes: u64,
     /// Bytes it added to data containers
@@ -229,6 +231,7 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
             started: time(backup.started_ms),
             finished: time(backup.finished_ms),
             missing_disks: backup.missing_disks,
+            accepted_change: backup.accepted_change,
             disks: backup
                 .disks
                 .into_iter()

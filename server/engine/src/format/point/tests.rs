@@ -58,6 +58,7 @@ fn point() -> Point {
             hold: None,
             lock_time_ms: None,
             namespace_key: Vec::new(),
+            accepted_change: false,
         },
     }
 }

@@ -44,6 +44,7 @@ async fn with_many_rows(rows: usize) -> Fixture {
                 who: "test".into(),
                 started_ms: at_ms,
                 finished_ms: at_ms,
+                accepted_change: false,
             },
             details: (0..disks).map(row).collect(),
             containers: Vec::new(),
