@@ -271,6 +271,7 @@ fn tasks(
         clock: Arc::clone(clock),
         timer: Arc::new(SystemTimer::new()),
         surroundings: Arc::clone(activity) as Arc<dyn Surroundings>,
+        counters: metrics.counters(),
         limits: Limits::of(settings),
         works,
     })

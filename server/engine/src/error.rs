@@ -130,6 +130,14 @@ impl EngineError {
         }
     }
 
+    /// Whether it says something of what was read alone: who reads many goes on with the others.
+    pub const fn is_of_one_object(&self) -> bool {
+        matches!(
+            self,
+            Self::Volume(_) | Self::Index(_) | Self::Unsupported(_) | Self::Archived(_) | Self::Internal(_)
+        )
+    }
+
     /// The stable code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use holdfast_engine::catalog::TaskKind;
 use holdfast_engine::ids::SessionId;
 use holdfast_proto::v1;
 use parking_lot::Mutex;
@@ -38,6 +39,11 @@ struct BackupLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
     outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -102,6 +108,7 @@ pub(crate) struct Counters {
     backup_duration: Histogram,
     restores: Family<OutcomeLabels, Counter>,
     restored: Counter,
+    skipped: Family<KindLabels, Counter>,
     restore_sent: Counter,
     verifications: Family<OutcomeLabels, Counter>,
     grpc_requests: Family<CallLabels, Counter>,
@@ -116,7 +123,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let counters = Self {
             backups: Family::default(),
             pre_comp: Family::default(),
@@ -127,6 +134,7 @@ impl Counters {
             backup_duration: Histogram::new(BACKUP_BUCKETS_SECONDS),
             restores: Family::default(),
             restored: Counter::default(),
+            skipped: Family::default(),
             restore_sent: Counter::default(),
             verifications: Family::default(),
             grpc_requests: Family::default(),
@@ -144,6 +152,9 @@ impl Counters {
         for outcome in ["sound", "damaged"] {
             counters.verifications.get_or_create_owned(&OutcomeLabels { outcome });
         }
+        for kind in TaskKind::ALL {
+            counters.skipped.get_or_create_owned(&KindLabels { kind: kind.word() });
+        }
         for protocol in ["grpc", "http"] {
             for reason in ["unauthenticated", "forbidden"] {
                 counters.refusals.get_or_create_owned(&RefusalLabels { protocol, reason });
@@ -153,7 +164,7 @@ impl Counters {
     }
 
     /// All of them, for the exposition.
-    pub(super) fn metrics(&self) -> [(&'static Definition, &dyn EncodeMetric); 17] {
+    pub(super) fn metrics(&self) -> [(&'static Definition, &dyn EncodeMetric); 18] {
         [
             (&names::BACKUPS, &self.backups),
             (&names::BACKUP_PRE_COMP, &self.pre_comp),
@@ -166,6 +177,7 @@ impl Counters {
             (&names::RESTORED, &self.restored),
             (&names::RESTORE_SENT, &self.restore_sent),
             (&names::VERIFICATIONS, &self.verifications),
+            (&names::SCHEDULES_SKIPPED, &self.skipped),
             (&names::GRPC_REQUESTS, &self.grpc_requests),
             (&names::GRPC_DURATION, &self.grpc_duration),
             (&names::HTTP_REQUESTS, &self.http_requests),
@@ -227,6 +239,17 @@ impl Counters {
     pub(crate) fn grpc_call(&self, method: &'static str, code: &'static str, took: Duration) {
         self.grpc_requests.get_or_create(&CallLabels { method, code }).inc();
         self.grpc_duration.get_or_create(&MethodLabels { method }).observe(took.as_secs_f64());
+    }
+
+    /// What a schedule had to start was left out.
+    pub(crate) fn schedule_skipped(&self, kind: &'static str) {
+        self.skipped.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    /// How often [`Counters::schedule_skipped`] was told.
+    #[cfg(test)]
+    pub(crate) fn skipped(&self, kind: &'static str) -> u64 {
+        self.skipped.get_or_create(&KindLabels { kind }).get()
     }
 
     /// A client verified a backup.

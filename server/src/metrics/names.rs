@@ -277,6 +277,8 @@ metrics! {
         "Tasks that have not ended, by kind (reclaim, scrub, verify, policy, audit) and status: queued, running, paused or interrupted";
     TASK_AGE = Gauge Seconds "holdfast_task_last_done_age_seconds" ["kind"]
         "Time since the latest task of each kind was done; absent until there is one";
+    SCHEDULES_SKIPPED = Counter Count "holdfast_schedules_skipped_total" ["kind"]
+        "Times since the server started that a schedule started nothing because a task that does the same is paused, by kind";
     RECLAIM_FREED = Gauge Bytes "holdfast_reclaim_last_freed_bytes" []
         "Bytes that the latest reclaim freed";
     RECLAIM_CLEANABLE = Gauge Bytes "holdfast_reclaim_cleanable_bytes" []

@@ -16,7 +16,7 @@ use holdfast_engine::catalog::{
     AuditEntry, Catalog, CatalogError, ScheduleMark, TASK_LINES_MAX, TaskKind, TaskLine, TaskProgress,
     TaskRecord, TaskStatus, UNFINISHED_TASKS_MAX, new_id,
 };
-use holdfast_engine::clock::Clock;
+use holdfast_engine::clock::{Clock, utc_text};
 use holdfast_engine::ids::TaskId;
 use holdfast_proto::ErrorCode;
 
@@ -33,6 +33,12 @@ pub(super) const ATTEMPTS_MAX: u32 = 10;
 /// A paused attempt keeps its place in memory this long; then it ends, and the next one begins with `place`. What an attempt
 /// holds (a mark of gigabytes, containers that must stay) is not held for a pause of days.
 const HELD_MAX_MS: i64 = 600_000;
+
+/// (G11) A pause ends by itself after so long: one that is forgotten would switch off what its schedule starts.
+pub(super) const PAUSE_MAX_MS: i64 = 86_400_000;
+
+/// Places that only reclaim takes: room is made by it, whatever else waits.
+const RECLAIM_PLACES: usize = 4;
 
 /// A task that has not ended.
 #[derive(Debug)]
@@ -109,6 +115,17 @@ impl Entry {
         self.dirty = true;
     }
 
+    fn resume(&mut self) {
+        (self.paused_ms, self.record.paused_until_ms) = (None, None);
+        self.record.status = match &self.attempt {
+            Some(control) => {
+                control.pause(false);
+                TaskStatus::Running
+            }
+            None => TaskStatus::Queued,
+        };
+    }
+
     /// Takes over what its attempt has told.
     fn collect(&mut self) {
         let Some(control) = &self.attempt else { return };
@@ -175,6 +192,7 @@ impl Board {
             created_ms: self.clock.now_ms(),
             started_ms: None,
             finished_ms: None,
+            paused_until_ms: None,
             attempts: 0,
             progress: TaskProgress::default(),
             place: String::new(),
@@ -197,9 +215,11 @@ impl Board {
 
     /// Whether there may be one more.
     fn check_room(&self, new: &New) -> Result<(), ServiceError> {
-        if self.entries.len() >= UNFINISHED_TASKS_MAX as usize {
+        let kept_free = if new.kind == TaskKind::Reclaim { 0 } else { RECLAIM_PLACES };
+        if self.entries.len() + kept_free >= UNFINISHED_TASKS_MAX as usize {
             return Err(ServiceError::at_capacity(format!(
-                "{UNFINISHED_TASKS_MAX} tasks have not ended, which is all there may be; cancel some"
+                "{} tasks have not ended, which is all there may be; cancel some",
+                self.entries.len()
             )));
         }
         let kind = new.kind.word();
@@ -223,15 +243,17 @@ impl Board {
         Ok(())
     }
 
-    /// Pauses a task. Does nothing to one that is paused.
+    /// Pauses a task for [`PAUSE_MAX_MS`]. One that is paused is paused anew.
     pub(super) fn pause(&mut self, id: TaskId, who: &str) -> Result<TaskRecord, ServiceError> {
         let now_ms = self.clock.now_ms();
         let monotonic_ms = self.clock.monotonic_ms();
         let entry = self.find(id, "paused")?;
+        let until_ms = now_ms.saturating_add(PAUSE_MAX_MS);
+        entry.record.paused_until_ms = Some(until_ms);
+        entry.note(now_ms, format!("paused by {who}, until {} at the latest", utc_text(until_ms)));
         if entry.record.status != TaskStatus::Paused {
             entry.record.status = TaskStatus::Paused;
             entry.paused_ms = Some(monotonic_ms);
-            entry.note(now_ms, format!("paused by {who}"));
             entry.audit(who, "task.pause", "");
             if let Some(control) = &entry.attempt {
                 control.pause(true);
@@ -247,16 +269,9 @@ impl Board {
         let now_ms = self.clock.now_ms();
         let entry = self.find(id, "resumed")?;
         if entry.record.status == TaskStatus::Paused {
-            entry.paused_ms = None;
+            entry.resume();
             entry.note(now_ms, format!("resumed by {who}"));
             entry.audit(who, "task.resume", "");
-            entry.record.status = match &entry.attempt {
-                Some(control) => {
-                    control.pause(false);
-                    TaskStatus::Running
-                }
-                None => TaskStatus::Queued,
-            };
         }
         let record = entry.record.clone();
         self.save_all(true);
@@ -354,10 +369,17 @@ impl Board {
         self.save_all(true);
     }
 
-    /// Ends attempts that have been held by a pause for long.
-    pub(super) fn release_held(&self) {
-        let now_ms = self.clock.monotonic_ms();
-        for entry in &self.entries {
+    /// Ends pauses that are over, and attempts that have been held by one for long.
+    pub(super) fn release_held(&mut self) {
+        let (now_ms, utc_ms) = (self.clock.monotonic_ms(), self.clock.now_ms());
+        for entry in &mut self.entries {
+            // (G11) One that ends further ahead than any can is from before the clock was set back.
+            let left_ms = entry.record.paused_until_ms.unwrap_or(0).saturating_sub(utc_ms);
+            if entry.record.status == TaskStatus::Paused && !(1..=PAUSE_MAX_MS).contains(&left_ms) {
+                entry.resume();
+                entry.note(utc_ms, "the pause is over");
+                continue;
+            }
             let long = entry.paused_ms.is_some_and(|since| now_ms.saturating_sub(since) >= HELD_MAX_MS);
             if let Some(control) = entry.attempt.as_ref().filter(|_| long) {
                 control.stop();
@@ -382,9 +404,10 @@ impl Board {
         changed
     }
 
-    /// Whether a task that does exactly this has not ended, or is not written yet.
-    pub(super) fn is_at(&self, kind: TaskKind, options: &str) -> bool {
-        self.entries.iter().any(|entry| entry.record.kind == kind && entry.record.options == options)
+    /// How a task is that does exactly this and has not ended, or is not written yet.
+    pub(super) fn status_of(&self, kind: TaskKind, options: &str) -> Option<TaskStatus> {
+        let does_it = |entry: &&Entry| entry.record.kind == kind && entry.record.options == options;
+        self.entries.iter().find(does_it).map(|entry| entry.record.status)
     }
 
     /// Tells all attempts to end; none begins any more.
@@ -420,6 +443,7 @@ fn shown(entry: &Entry) -> TaskRecord {
 
 fn end(entry: &mut Entry, status: TaskStatus, now_ms: i64) {
     entry.record.status = status;
+    entry.record.paused_until_ms = None;
     entry.record.finished_ms = Some(now_ms);
     let who = entry.cancelled_by.clone().unwrap_or_else(|| entry.record.who.clone());
     let told = if entry.record.error.is_empty() { &entry.record.figures } else { &entry.record.error };

@@ -36,12 +36,13 @@ mod thaw;
 mod verify;
 mod work;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use holdfast_engine::catalog::{
     Catalog, PageRequest, ScheduleMark, ScheduleRecord, TASK_LINES_MAX, TaskKind, TaskLine, TaskRecord,
+    TaskStatus,
 };
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::TaskId;
@@ -52,6 +53,7 @@ use tokio::sync::Notify;
 
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
+use crate::metrics::Counters;
 pub(crate) use audit::AuditWork;
 use board::{Board, New};
 use control::Control;
@@ -71,6 +73,9 @@ const BY_SCHEDULE: &str = "schedule";
 
 /// The time zone of default schedules.
 const DEFAULT_TIME_ZONE: &str = "UTC";
+
+/// In the name of a schedule that a kind keeps itself.
+const OWN_MARK: char = '/';
 
 /// How often the schedules are looked at: how late a task begins at most.
 const LOOK_INTERVAL_MS: i64 = 10_000;
@@ -106,6 +111,7 @@ pub(crate) struct TaskParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timer: Arc<dyn Timer>,
     pub(crate) surroundings: Arc<dyn Surroundings>,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) limits: Limits,
     /// One of each kind that there is.
     pub(crate) works: Vec<Arc<dyn Work>>,
@@ -379,16 +385,31 @@ impl Tasks {
 
     fn start_due(&self) -> Result<(), ServiceError> {
         let now_ms = self.parts.clock.now_ms();
-        let marks = self.marks()?;
-        for plan in self.plans()? {
+        let (marks, plans) = (self.marks()?, self.plans()?);
+        // Of policies that are gone: marks are bounded.
+        let planned: HashSet<&String> = plans.iter().map(|plan| &plan.name).collect();
+        let is_left = |name: &&String| name.contains(OWN_MARK) && !planned.contains(name);
+        let left: Vec<String> = marks.keys().filter(is_left).cloned().collect();
+        if !left.is_empty() {
+            self.parts.catalog.drop_schedule_marks(&left)?;
+        }
+        for plan in plans {
             match due::due(&plan, marks.get(&plan.name), now_ms) {
                 Ok(Due::Later) => {}
-                Ok(Due::Begin(mark)) => self.parts.catalog.set_schedule_mark(&mark)?,
-                Ok(Due::Now(mark)) => {
-                    if let Err(error) = self.start_plan(&plan, mark) {
-                        tracing::warn!(%error, schedule = plan.name, "cannot start what is due");
+                // One that cannot be noted keeps no other from being looked at.
+                Ok(Due::Begin(mark)) => {
+                    if let Err(error) = self.parts.catalog.set_schedule_mark(&mark) {
+                        tracing::warn!(%error, schedule = plan.name, "a schedule cannot begin");
                     }
                 }
+                Ok(Due::Now(mark)) => match self.start_plan(&plan, mark) {
+                    // It stays due until there is room.
+                    Err(error) if error.code == ErrorCode::Limit => {
+                        tracing::debug!(%error, schedule = plan.name, "what is due waits for its turn");
+                    }
+                    Err(error) => tracing::warn!(%error, schedule = plan.name, "cannot start what is due"),
+                    Ok(()) => {}
+                },
                 Err(error) => tracing::warn!(%error, schedule = plan.name, "a schedule cannot be read"),
             }
         }
@@ -399,9 +420,17 @@ impl Tasks {
         let work = self.work(plan.kind)?;
         let options = work.check(&plan.options)?;
         let mut board = self.board.lock();
-        if board.is_at(plan.kind, &options) {
+        if let Some(status) = board.status_of(plan.kind, &options) {
             // What is under way does the same; two in a row would do nothing more.
             drop(board);
+            if status == TaskStatus::Paused {
+                // (G11) Someone may have forgotten it.
+                tracing::warn!(
+                    schedule = plan.name,
+                    "what is due is left out: a task that does the same is paused"
+                );
+                self.parts.counters.schedule_skipped(plan.kind.word());
+            }
             return Ok(self.parts.catalog.set_schedule_mark(&mark)?);
         }
         board.add(new(&**work, options, BY_SCHEDULE, Some(mark)))?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use holdfast_engine::Engine;
-use holdfast_engine::catalog::{RetentionPolicy, TaskKind};
+use holdfast_engine::catalog::{RetentionPolicy, TaskKind, UNFINISHED_TASKS_MAX};
 use holdfast_engine::clock::utc_text;
 use holdfast_engine::ids::PolicyId;
 use holdfast_proto::ErrorCode;
@@ -50,6 +50,11 @@ pub(crate) struct PolicyWork {
 impl Work for PolicyWork {
     fn kind(&self) -> TaskKind {
         TaskKind::Policy
+    }
+
+    /// A thousand that are due at midnight leave places to what people start.
+    fn unfinished_max(&self) -> usize {
+        UNFINISHED_TASKS_MAX as usize / 2
     }
 
     fn default_schedule(&self) -> Option<super::work::DefaultSchedule> {

@@ -1,6 +1,7 @@
 //! Tasks over a real catalog, with work, clock and timer that the test owns. Nothing waits for real time.
 
 mod schedules;
+mod verify;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -181,6 +182,7 @@ fn open(
         clock: Arc::<ManualClock>::clone(clock),
         timer: Arc::<ManualTimer>::clone(timer),
         surroundings: Arc::<Beside>::clone(beside),
+        counters: Arc::new(crate::metrics::Counters::new()),
         limits: Limits::new(None, 100, 10),
         works: works.iter().map(|work| Arc::clone(work) as Arc<dyn Work>).collect(),
     })
@@ -332,7 +334,10 @@ fn a_pause_holds_the_work_until_it_is_resumed() {
     });
     assert_eq!(control.check(), Ok(()));
     assert_eq!(bench.status(id), TaskStatus::Done);
-    assert_eq!(bench.log(id), ["begun", "paused by op", "resumed by op", "done"]);
+    assert_eq!(
+        bench.log(id),
+        ["begun", "paused by op, until 2025-11-22T04:40:00Z at the latest", "resumed by op", "done"]
+    );
     assert_eq!(bench.audit()[..4], ["op task.end", "op task.resume", "op task.pause", "op task.start"]);
     let error = bench.tasks.pause(id, "op").unwrap_err();
     assert!(error.code == ErrorCode::Invalid && error.message.contains("is done"), "{error}");

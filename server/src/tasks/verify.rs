@@ -4,10 +4,13 @@
 //! a restore point that was half read is read again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_engine::catalog::{BackupRecord, CatalogError, PageRequest, TaskKind, Verification, VmRecord};
 use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::BackupId;
 use holdfast_engine::{Engine, EngineError};
+use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Stopped};
@@ -23,6 +26,12 @@ const SCHEDULE: DefaultSchedule = DefaultSchedule { expression: "0 8 * * SAT", e
 
 /// VMs that are looked up at a time.
 const PAGE: u32 = 500;
+
+/// Restore points that are tried again at most: where more cannot be read, another try will not do.
+const AGAIN_MAX: usize = 500;
+
+/// How long what cannot be read is left alone before it is tried again.
+const REST: Duration = Duration::from_secs(60);
 
 /// What to verify.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,6 +53,9 @@ struct Figures {
     /// Not read, because they lie in an archive in part.
     #[serde(default)]
     archived: u64,
+    /// Of these it is not known: they could not be read.
+    #[serde(default)]
+    unclear: u64,
     bytes: u64,
 }
 
@@ -53,6 +65,9 @@ struct Place {
     /// VMs that are done, in the order of the list.
     vms: u64,
     figures: Figures,
+    /// Restore points that could not be read, the first [`AGAIN_MAX`]: they are tried again at the end.
+    #[serde(default)]
+    again: Vec<String>,
 }
 
 /// See the module's text.
@@ -87,15 +102,21 @@ impl Work for VerifyWork {
         control.advance(done);
         for vm in vms.iter().skip(usize::try_from(done).unwrap_or(usize::MAX)) {
             control.check()?;
-            if let Some(backup) = self.engine.catalog().latest_backup(vm.namespace, &vm.name)? {
-                self.one(&backup, &order.who, control, &mut place.figures)?;
+            if let Some(backup) = self.engine.catalog().latest_backup(vm.namespace, &vm.name)?
+                && !self.one(&backup, &order.who, control, &mut place.figures)?
+            {
+                place.figures.unclear += 1;
+                if place.again.len() < AGAIN_MAX {
+                    place.again.push(backup.id.to_string());
+                }
             }
             place.vms += 1;
             control.set_figures(&place.figures);
             control.set_place(serde_json::to_string(&place).map_err(ServiceError::defect)?);
             control.advance(1);
         }
-        let Figures { restore_points, damaged, archived, bytes, .. } = place.figures;
+        self.again(order, control, &mut place)?;
+        let Figures { restore_points, damaged, archived, unclear, bytes, .. } = place.figures;
         let left_out = match archived {
             0 => String::new(),
             count => format!(", {count} not read: they lie in the archive in part"),
@@ -108,11 +129,37 @@ impl Work for VerifyWork {
         control.log(format!(
             "{restore_points} restore points and {bytes} bytes read, {damaged} damaged{left_out}"
         ));
+        if unclear > 0 {
+            let why = format!(
+                "{unclear} restore points could not be read, so it is not known how they are; the log names them"
+            );
+            return Err(ServiceError::new(ErrorCode::Unavailable, why).into());
+        }
         Ok(())
     }
 }
 
 impl VerifyWork {
+    /// Tries again what could not be read.
+    fn again(&self, order: &Order, control: &Control, place: &mut Place) -> Result<(), WorkError> {
+        if !place.again.is_empty() {
+            control.rest(REST)?;
+        }
+        while let Some(id) = place.again.last() {
+            control.check()?;
+            let id = id.parse::<BackupId>().ok();
+            let backup = id.map_or(Ok(None), |id| self.engine.catalog().backup(id))?;
+            // What was deleted meanwhile says nothing any more.
+            if backup.map_or(Ok(true), |backup| self.one(&backup, &order.who, control, &mut place.figures))? {
+                place.figures.unclear = place.figures.unclear.saturating_sub(1);
+            }
+            place.again.pop();
+            control.set_figures(&place.figures);
+            control.set_place(serde_json::to_string(place).map_err(ServiceError::defect)?);
+        }
+        Ok(())
+    }
+
     /// In one order, so that a place in it means something.
     fn vms(&self, options: &Options) -> Result<Vec<VmRecord>, ServiceError> {
         let catalog = self.engine.catalog();
@@ -138,14 +185,14 @@ impl VerifyWork {
         }
     }
 
-    /// Reads one restore point, and records what was found.
+    /// Reads one restore point, and records what was found. `false`: it could not be read.
     fn one(
         &self,
         backup: &BackupRecord,
         who: &str,
         control: &Control,
         figures: &mut Figures,
-    ) -> Result<(), WorkError> {
+    ) -> Result<bool, WorkError> {
         let mut go_on = |bytes| control.charge(bytes).is_ok();
         let read = self.engine.verify_backup(backup.namespace, backup.id, who, &mut go_on);
         let report = match read {
@@ -154,14 +201,22 @@ impl VerifyWork {
             // Deleted meanwhile.
             Err(error) if self.engine.catalog().backup(backup.id)?.is_none() => {
                 control.log(format!("VM {:?}: {error}", backup.vm));
-                return Ok(());
+                return Ok(true);
             }
             // (T10) It is not thawed for this, and says nothing of the others.
             Err(error @ EngineError::Archived(_)) => {
                 figures.archived += 1;
                 control
                     .log(format!("VM {:?}, restore point {}, was not read: {error}", backup.vm, backup.id));
-                return Ok(());
+                return Ok(true);
+            }
+            // (V7) The others are read, and this one again later.
+            Err(error) if error.is_of_one_object() => {
+                control.log(format!(
+                    "VM {:?}, restore point {}, could not be read: {error}",
+                    backup.vm, backup.id
+                ));
+                return Ok(false);
             }
             Err(error) => return Err(error.into()),
         };
@@ -180,7 +235,7 @@ impl VerifyWork {
             // Deleted meanwhile: there is nothing to record it of, and the others are still to be read.
             Err(CatalogError::NotFound { .. }) => {
                 control.log(format!("VM {:?}: restore point {} was deleted meanwhile", backup.vm, backup.id));
-                return Ok(());
+                return Ok(true);
             }
             recorded => recorded?,
         }
@@ -196,7 +251,7 @@ impl VerifyWork {
             tracing::error!(vm = backup.vm, backup = %backup.id, extents, lies, detail, "a restore point is damaged");
             control.log(format!("DAMAGED: VM {:?}, restore point {}: {detail}", backup.vm, backup.id));
         }
-        Ok(())
+        Ok(true)
     }
 }
 

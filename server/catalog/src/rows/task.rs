@@ -127,6 +127,8 @@ pub struct TaskRecord {
     pub started_ms: Option<i64>,
     /// Set exactly when its status [has ended](TaskStatus::has_ended).
     pub finished_ms: Option<i64>,
+    /// When it goes on by itself; `None`: it is not paused.
+    pub paused_until_ms: Option<i64>,
     /// How often it was begun.
     pub attempts: u32,
     pub progress: TaskProgress,

@@ -42,6 +42,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0020_generation.sql"),
     include_str!("../../migrations/0021_in_doubt.sql"),
     include_str!("../../migrations/0022_accepted_change.sql"),
+    include_str!("../../migrations/0023_pauses.sql"),
 ];
 
 /// The version this build writes.

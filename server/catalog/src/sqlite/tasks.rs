@@ -74,7 +74,7 @@ pub(super) fn update(tx: &Transaction<'_>, task: &TaskRecord) -> Result<()> {
     let TaskProgress { done, total, unit } = &task.progress;
     tx.prepare_cached(
         "UPDATE tasks SET status = ?, started_ms = ?, finished_ms = ?, attempts = ?, done = ?, total = ?, unit = ?, \
-         place = ?, figures = ?, error = ? WHERE id = ?",
+         paused_until_ms = ?, place = ?, figures = ?, error = ? WHERE id = ?",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -86,6 +86,7 @@ pub(super) fn update(tx: &Transaction<'_>, task: &TaskRecord) -> Result<()> {
             i64::try_from(*done).unwrap_or(i64::MAX),
             i64::try_from(*total).unwrap_or(i64::MAX),
             validate::clip(unit),
+            task.paused_until_ms,
             task.place,
             task.figures,
             validate::clip(&task.error),
@@ -211,6 +212,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TaskRecord> {
         created_ms: row.get("created_ms")?,
         started_ms: row.get("started_ms")?,
         finished_ms: row.get("finished_ms")?,
+        paused_until_ms: row.get("paused_until_ms")?,
         attempts: row.get("attempts")?,
         progress: TaskProgress {
             done: count(row, "done")?,

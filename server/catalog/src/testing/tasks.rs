@@ -36,6 +36,7 @@ fn task(f: &Fixture, kind: TaskKind) -> TaskRecord {
         created_ms: f.clock.now_ms(),
         started_ms: None,
         finished_ms: None,
+        paused_until_ms: None,
         attempts: 0,
         progress: TaskProgress::default(),
         place: String::new(),

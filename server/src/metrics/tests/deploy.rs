@@ -141,6 +141,7 @@ fn alerts_ask_for_metrics_that_exist_and_say_what_to_do() {
         "holdfast_last_run_failed_disks",
         "holdfast_bucket_lag_seconds",
         "holdfast_bucket_failing",
+        "holdfast_schedules_skipped_total",
         "holdfast_bucket_flawed_objects",
         "holdfast_bucket_retention_failing",
     ] {

@@ -148,3 +148,72 @@ fn a_kind_may_have_many_schedules_of_its_own() {
     let options: Vec<_> = bench.reclaim.orders.lock().iter().map(|order| order.options.clone()).collect();
     assert_eq!(options, [r#"{"policy":1}"#, r#"{"policy":3}"#]);
 }
+
+/// (G11) It switches off neither the schedule nor whoever watches it.
+#[test]
+fn a_pause_that_is_forgotten_ends_and_what_it_left_out_is_counted() {
+    let mut bench = bench();
+    assert_eq!(after(&bench, 0), 0);
+    let id = bench.start(TaskKind::Verify, "{}");
+    bench.tasks.pause(id, "op").unwrap();
+    let skipped = |bench: &Bench| bench.tasks.parts.counters.skipped(TaskKind::Verify.word());
+    assert_eq!((after(&bench, HOUR_MS), skipped(&bench)), (0, 0));
+    assert_eq!((after(&bench, 20 * 60_000), skipped(&bench)), (0, 1), "06:00");
+    assert_eq!((after(&bench, HOUR_MS), skipped(&bench)), (0, 1), "once");
+    bench.restart();
+    assert_eq!((after(&bench, 20 * HOUR_MS), bench.status(id)), (0, TaskStatus::Paused));
+    assert_eq!(after(&bench, 2 * HOUR_MS), 1, "a day after it was paused");
+    assert_eq!(bench.status(id), TaskStatus::Done);
+    assert_eq!(bench.stored(id).paused_until_ms, None);
+    assert!(bench.log(id).contains(&"the pause is over".to_owned()), "{:?}", bench.log(id));
+    assert_eq!((after(&bench, DAY_MS), skipped(&bench)), (1, 0), "and the next day");
+    // One from before the clock was set back ends, too.
+    let id = bench.start(TaskKind::Verify, "{}");
+    bench.clock.set_by_ms(1000 * DAY_MS);
+    bench.tasks.pause(id, "op").unwrap();
+    bench.clock.set_by_ms(-1000 * DAY_MS);
+    assert_eq!(after(&bench, 0), 1);
+}
+
+fn own(numbers: std::ops::Range<u32>) -> Vec<OwnSchedule> {
+    let of = |number: u32| OwnSchedule {
+        name: format!("verify/{number}"),
+        expression: "0 6 * * *".into(),
+        time_zone: "UTC".into(),
+        options: format!("{{\"policy\":{number}}}"),
+    };
+    numbers.map(of).collect()
+}
+
+/// Marks are bounded: those of what is gone go, and one that cannot be made keeps no other schedule from its turn.
+#[test]
+fn schedules_that_are_gone_leave_nothing() {
+    let bench = Bench::new();
+    for round in 0..3 {
+        *bench.verify.own.lock() = own(round * 10..round * 10 + 10);
+        assert_eq!(after(&bench, 0), 0);
+        assert_eq!(bench.tasks.marks().unwrap().len(), 10);
+    }
+    let mut long = own(20..30);
+    long.insert(0, OwnSchedule { name: format!("verify/{}", "x".repeat(9000)), ..long[0].clone() });
+    *bench.verify.own.lock() = long;
+    assert_eq!(after(&bench, 0), 0);
+    assert_eq!(after(&bench, DAY_MS), 1);
+    let waiting = bench.tasks.board.lock().entries.len();
+    assert_eq!(waiting, 9, "all ten were due, and one was done");
+}
+
+/// What makes room has a place, whatever else is due.
+#[test]
+fn a_thousand_that_are_due_at_once_leave_a_place_to_reclaim() {
+    let bench = Bench::new();
+    *bench.verify.own.lock() = own(0..1000);
+    assert_eq!(after(&bench, 0), 0);
+    bench.clock.advance_ms(DAY_MS);
+    bench.tasks.tick();
+    assert_eq!(bench.tasks.board.lock().entries.len(), 60);
+    assert_eq!(bench.tasks.start(TaskKind::Verify, "more", "op").unwrap_err().code, ErrorCode::Limit);
+    let reclaim = bench.start(TaskKind::Reclaim, "{}");
+    assert_eq!(bench.tasks.tick().len(), 1);
+    assert_eq!(bench.status(reclaim), TaskStatus::Running);
+}
