@@ -26,6 +26,14 @@ pub(super) fn by_id(connection: &Connection, id: BackupId) -> Result<Option<Back
     one(connection, "WHERE b.id = ?", [id.to_bytes()])
 }
 
+/// Reads each, to see that it can be read.
+pub(super) fn read_each(connection: &Connection) -> Result<()> {
+    connection
+        .prepare(SELECT)
+        .and_then(|mut s| s.query_map([], read)?.try_for_each(|row| row.map(drop)))
+        .or_error("read")
+}
+
 pub(super) fn by_session(connection: &Connection, session: SessionId) -> Result<Option<BackupRecord>> {
     one(connection, "WHERE b.session_id = ?", [session.to_bytes()])
 }

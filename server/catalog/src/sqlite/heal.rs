@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::connection::{self, open_reader};
 use super::convert::OrCatalogError;
-use super::{BUSY_TIMEOUT, quotas};
+use super::{BUSY_TIMEOUT, backups, quotas};
 use crate::{CatalogError, GoOn, INTEGRITY_PROBLEMS_MAX, Result};
 
 /// Steps of the database between two questions whether to go on: some milliseconds.
@@ -52,6 +52,10 @@ pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
     if incomplete > 0 {
         problems
             .push(format!("{incomplete} restore points lack a row of their disks, or it contradicts itself"));
+    }
+    // A column of another name, or a text that is none, is right for the database.
+    if let Err(error) = backups::read_each(connection) {
+        problems.push(format!("a restore point cannot be read: {error}"));
     }
     Ok(problems)
 }

@@ -115,7 +115,7 @@ fn a_flipped_bit_that_hides_a_restore_point_is_noticed() {
         let found = catalog.damage_check(Box::new(|| true)).unwrap_or(Some(vec!["error".into()])).unwrap();
         hidden += u32::from(is_hidden);
         noticed += u32::from(!found.is_empty());
-        assert!(!is_hidden || !found.is_empty(), "byte {at} hides a restore point");
+        assert!(!is_hidden || !found.is_empty(), "byte {at} hides a restore point: {:?}", joined(&catalog));
         if !found.is_empty() && catalog.heal().is_ok_and(|left| left.is_empty()) {
             healed += 1;
             assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new(), "byte {at}");

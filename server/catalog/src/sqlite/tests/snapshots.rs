@@ -145,7 +145,8 @@ fn undo_later(raw: &rusqlite::Connection) {
          DROP TABLE scrub; DROP TABLE damaged_disks; DROP TABLE in_doubt; DROP TABLE parity_members; DROP TABLE parity_groups; \
          ALTER TABLE namespaces DROP COLUMN key_id; DROP TABLE reported_regions; \
          ALTER TABLE verifications DROP COLUMN by_agent; ALTER TABLE backups DROP COLUMN agent_verified_ms; \
-         ALTER TABLE vms DROP COLUMN agent_verified_ms; ALTER TABLE repository DROP COLUMN generation",
+         ALTER TABLE vms DROP COLUMN agent_verified_ms; ALTER TABLE repository DROP COLUMN generation; \
+         ALTER TABLE backups DROP COLUMN accepted_change",
     )
     .unwrap();
 }
