@@ -8,6 +8,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use holdfast_engine::owner;
+
 /// Readable by the owner alone.
 pub const MODE_SECRET: u32 = 0o600;
 /// Readable by every user.
@@ -27,6 +29,7 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temporary)?;
+    owner::adopt(&file, temporary)?;
     // Exactly this mode, whatever the process's mask takes away.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(bytes)?;
@@ -41,7 +44,10 @@ pub fn write_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// # Errors
 /// Any I/O error but "exists".
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    if !path.is_dir() {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        owner::adopt_folder(path)?;
+    }
     sync_folder(path)
 }
 

@@ -92,7 +92,7 @@ mod unrecorded;
 mod verify;
 
 pub use holdfast_catalog as catalog;
-pub use holdfast_types::{clock, ids};
+pub use holdfast_types::{clock, ids, owner};
 
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::{CacheLimits, SharedStats};

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
+use holdfast_engine::owner::adopt;
 use holdfast_proto::ErrorCode;
 use rustix::fs::{FlockOperation, flock};
 
@@ -28,6 +29,7 @@ impl FolderLock {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
+        adopt(&file, &path).map_err(failed)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut pid = String::new();
             // Only for the message.

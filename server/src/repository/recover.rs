@@ -15,6 +15,7 @@ use holdfast_engine::catalog::{
 };
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::RepositoryId;
+use holdfast_engine::owner::adopt;
 use holdfast_engine::{
     Comparison, EngineError, Progress, SnapshotHeader, enter_points, list_snapshots, read_snapshot,
     read_snapshot_blob, repository_on,
@@ -282,7 +283,9 @@ impl Recovery {
         read: impl FnOnce(&mut dyn io::Write) -> Result<SnapshotHeader, EngineError>,
     ) -> Result<(SqliteCatalog, SnapshotHeader), ServiceError> {
         let file = OpenOptions::new().write(true).create_new(true).mode(files::MODE_SECRET).open(path);
-        let mut out = BufWriter::new(file.map_err(cannot("create", path))?);
+        let file = file.map_err(cannot("create", path))?;
+        adopt(&file, path).map_err(cannot("create", path))?;
+        let mut out = BufWriter::new(file);
         let header = read(&mut out).map_err(|error| match error {
             // (S12) Sealed with a missing key, in an archive, or not given: an older one may do.
             EngineError::Volume(_) | EngineError::Archived(_) => {

@@ -1,5 +1,6 @@
-//! What volumes, catalogs and the engine all name: [`ids`] of things, and the [`clock`] that is passed in.
-//! No I/O.
+//! What volumes, catalogs and the engine all name: [`ids`] of things, the [`clock`] that is passed in, and whose files are
+//! ([`owner`]).
 
 pub mod clock;
 pub mod ids;
+pub mod owner;

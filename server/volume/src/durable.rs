@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use holdfast_types::owner::{adopt, adopt_folder};
 use parking_lot::Mutex;
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
@@ -43,6 +44,7 @@ pub(crate) struct TempFile {
 impl TempFile {
     pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path)?;
+        adopt(&file, &path)?;
         Ok(Self { file, path, published: false })
     }
 
@@ -186,7 +188,8 @@ impl Folders {
 pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(FOLDER_MODE).create(path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        other => other,
+        Ok(()) => adopt_folder(path),
+        Err(e) => Err(e),
     }
 }
 

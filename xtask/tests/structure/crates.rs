@@ -7,7 +7,7 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
     ("holdfast-proto", "proto", &[]),
     ("holdfast-types", "server/types", &[]),
     ("holdfast-keys", "server/keys", &["holdfast-types"]),
-    ("holdfast-volume", "server/volume", &[]),
+    ("holdfast-volume", "server/volume", &["holdfast-types"]),
     ("holdfast-sealing", "server/sealing", &["holdfast-types", "holdfast-keys", "holdfast-volume"]),
     ("holdfast-s3", "server/s3", &["holdfast-volume"]),
     ("holdfast-tiers", "server/tiers", &["holdfast-types", "holdfast-volume"]),

@@ -13,6 +13,8 @@ const RULES: &[(&str, &[&str], &[&str])] = &[
 
 const FILES: &[&str] = &[
     "server/volume/src/",
+    // Whose files are.
+    "server/types/src/owner.rs",
     // Key files.
     "server/keys/src/source/key_file.rs",
     "server/s3/src/credentials.rs",

@@ -10,6 +10,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use holdfast_types::owner::adopt;
+
 const FILE: &str = "catalog.room";
 
 /// A transaction that deletes writes some 50 pages of 4 KiB, a thousand restore points at once some 200.
@@ -35,6 +37,7 @@ pub(super) fn keep(database: &Path) -> io::Result<()> {
         return Ok(());
     }
     let mut file = File::options().append(true).create(true).mode(0o600).open(&path)?;
+    adopt(&file, &path)?;
     let grown = grow(&mut file, before);
     if grown.is_err() {
         // What was there stays: an earlier version kept less. The rest is in the way of what it was to be for.

@@ -12,6 +12,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use holdfast_types::owner::adopt;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -175,6 +176,7 @@ fn temporary(path: &Path, random: &dyn SecretRandom) -> Result<PathBuf, RandomEr
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+    adopt(&file, path)?;
     // Exactly this mode, whatever the process's mask takes away.
     file.set_permissions(Permissions::from_mode(MODE))?;
     file.write_all(bytes)?;

@@ -1,13 +1,14 @@
 //! Keys that are destroyed with their namespace, and tables of keys that were put back.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, lchown};
+use std::path::{Path, PathBuf};
 
 use holdfast_tests::disk::assert_same;
 use holdfast_tests::repository::files;
 use holdfast_tests::server::maintain;
 use holdfast_tests::web::get;
-use holdfast_tests::{Disk, Server, program};
+use holdfast_tests::{Disk, Server, program, tools};
 use serde_json::Value;
 
 use super::{NAMESPACE, Scene, VM, repository_key, stop};
@@ -155,4 +156,46 @@ fn a_kit_whose_page_cannot_be_written_is_taken_back() {
     assert!(!output.status.success() && said.contains("export another one"), "{said}");
     let after = scene.status();
     assert_eq!((&after["slots"], &after["recovery_kit"]), (&before["slots"], &false.into()));
+}
+
+/// Of every file and folder below it: who owns it, by path.
+fn owners(folder: &Path) -> Vec<(PathBuf, u32)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let metadata = entry.metadata().unwrap();
+        found.push((entry.path(), metadata.uid()));
+        if metadata.is_dir() {
+            found.extend(owners(&entry.path()));
+        }
+    }
+    found
+}
+
+/// A server that runs as a user of its own opens nothing of root's.
+#[test]
+fn what_root_makes_offline_belongs_to_the_server() {
+    const UID: u32 = 54_321;
+    if !rustix::process::geteuid().is_root() {
+        return tools::skip("only root can give files to another user");
+    }
+    let scene = Scene::new(&["--encrypt"]);
+    let give = |path: &Path| lchown(path, Some(UID), Some(UID)).unwrap();
+    give(&scene.data_dir);
+    owners(&scene.data_dir).iter().for_each(|(path, _)| give(path));
+    fs::remove_dir_all(scene.data_dir.join("blobs/index")).unwrap();
+    fs::remove_dir_all(scene.data_dir.join("blobs/points")).unwrap();
+    fs::remove_file(scene.data_dir.join("repository.lock")).unwrap();
+    for (command, args) in [
+        ("check", &["--repair"][..]),
+        ("rebuild-index", &[]),
+        ("token", &["create", "--name", "new", "--role", "backup"]),
+        ("key", &["export-kit"]),
+        ("key", &["rotate"]),
+    ] {
+        let (status, said) = maintain(&scene.data_dir, command, args);
+        assert!(status.success(), "{command}: {said}");
+        let of_root: Vec<_> = owners(&scene.data_dir).into_iter().filter(|(_, uid)| *uid != UID).collect();
+        assert_eq!(of_root, [], "{command}");
+    }
 }

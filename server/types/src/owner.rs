@@ -1,0 +1,37 @@
+//! Whose the files of a data folder are.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::path::Path;
+
+/// Gives a file that was just made to the owner of the folder that it is in. An administrator (root) works on the
+/// data folder of a server that runs as another user: what stayed root's, that server could not open. What another user
+/// made stays as it is.
+///
+/// # Errors
+/// Those of the system, but not that root may not do it.
+pub fn adopt(made: &File, path: &Path) -> io::Result<()> {
+    let folder = folder_of(path)?;
+    if folder.uid() == 0 || made.metadata()?.uid() != 0 {
+        return Ok(());
+    }
+    match fchown(made, Some(folder.uid()), Some(folder.gid())) {
+        Err(error) if error.kind() != ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The same of a folder that was just made.
+///
+/// # Errors
+/// As [`adopt`].
+pub fn adopt_folder(path: &Path) -> io::Result<()> {
+    if folder_of(path)?.uid() == 0 { Ok(()) } else { adopt(&File::open(path)?, path) }
+}
+
+/// The folder that it is in.
+fn folder_of(path: &Path) -> io::Result<Metadata> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    fs::metadata(parent.unwrap_or(Path::new(".")))
+}
