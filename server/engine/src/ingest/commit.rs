@@ -4,6 +4,7 @@ use holdfast_catalog::{
     Attempt, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun,
     PointRecord, RetentionLock, RowStatus,
 };
+use holdfast_proto::limits::plain_text;
 use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
 use holdfast_volume::{Volume as _, VolumeError};
@@ -168,8 +169,12 @@ pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::Co
     Ok(Some(v1::CommitResponse { backup_id: backup.id.to_string(), details }))
 }
 
+/// What is kept of why a disk, or a session, ended without a restore point.
+const KEPT_REASON_MAX_BYTES: usize = 500;
+
 /// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in
-/// them serves later backups. `who` ended it, for the audit log.
+/// them serves later backups. `who` ended it, for the audit log. To begin and give up costs an agent nearly nothing, so of a
+/// session that brought nothing there is one row; a session's reason is kept once.
 pub(super) fn record_failure(
     core: &Core,
     session: &Session,
@@ -178,17 +183,24 @@ pub(super) fn record_failure(
     who: &str,
 ) -> Result<(), EngineError> {
     let may_be_sealed = !withdraw(core, session);
-    let mut details = Vec::new();
+    let mut details: Vec<DetailRow> = Vec::new();
     let mut containers = Vec::new();
+    let mut reason = Some(reason);
     for slot in &session.disks {
         let mut state = slot.state.lock();
         state.abandon();
         let mut row = details_row(core, session, slot, &state);
         row.status = status;
-        state.failure().unwrap_or(reason).clone_into(&mut row.error);
+        let why = state.failure().or_else(|| reason.take()).unwrap_or_default();
+        row.error = plain_text(why, KEPT_REASON_MAX_BYTES);
         row.finished_ms = core.clock.now_ms();
         details.push(row);
         containers.extend(container_records(session, &state));
+    }
+    if details.iter().all(|row| row.bytes == 0 && row.read_bytes == 0 && row.wire_bytes == 0) {
+        // The one that says why.
+        let told = details.iter().position(|row| !row.error.is_empty()).unwrap_or_default();
+        details = details.into_iter().skip(told).take(1).collect();
     }
     core.sealed.forget(&containers);
     let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();

@@ -166,10 +166,19 @@ fn restore_points_and_backups_a_day_are_refused_at_the_start() {
 fn a_flood_of_aborted_starts_leaves_few_rows() {
     const STARTS: u64 = 1200;
     let (_bench, engine) = open();
+    let names: Vec<String> = (0..256).map(|disk| format!("{disk:0200}")).collect();
+    let disks: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();
     for number in 0..STARTS {
-        let started = start(&engine, request("web", &[("root", b"x")])).unwrap();
+        // The first ones with all that a start and an abort can bring.
+        let disks = if number < 20 { disks.as_slice() } else { &[("root", &b"x"[..])] };
+        let started = start(&engine, request("web", disks)).unwrap();
         let session: SessionId = started.session_id.parse().unwrap();
-        engine.abort(session, &format!("flood {number}")).unwrap();
+        engine.abort(session, &format!("flood {number} {}", "y".repeat(1900))).unwrap();
+        if number == 19 {
+            let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::FIRST).unwrap().items;
+            assert_eq!(rows.len(), 20, "one a session, however many disks it names");
+            assert!(rows.iter().all(|row| row.error.len() <= 500 && row.error.contains("flood")), "{rows:?}");
+        }
     }
     let catalog = engine.catalog();
     let mut rows = 0;
