@@ -7,6 +7,7 @@
 //! | `streams` | how many streams may be open, which of them wait, and how they are ended |
 //! | `watch` | who watches activity, and what they are told |
 //! | `changes` | what has changed since the start, by kind |
+//! | `motion` | whether a stream moves, or holds its slot for nothing |
 //! | `rate` | how fast a backup is |
 //! | `turns` | whose turn it is when more streams are wanted than there may be |
 //! | `shares` | what of the number of backups is kept for others |
@@ -15,6 +16,7 @@
 //! process.
 
 pub(crate) mod changes;
+mod motion;
 mod rate;
 pub mod sessions;
 mod shares;
@@ -34,6 +36,7 @@ use crate::config::Settings;
 use crate::memory::Budget;
 use crate::net::Door;
 pub(crate) use changes::{Change, Changes};
+pub(crate) use motion::worth;
 use sessions::SessionLimit;
 use streams::{StreamLimits, Streams};
 use watch::Watchers;

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::motion::Motion;
 use super::turns::{Entered, Refusal, Turns};
 use crate::auth::REFUSED;
 use crate::error::ServiceError;
@@ -76,8 +77,8 @@ impl From<Stop> for ServiceError {
             Stop::GivesWay => Self::new(
                 ErrorCode::Unavailable,
                 format!(
-                    "another tenant has waited {} s for its turn and this one has more streams open; open the stream again \
-                     to go on with it in turn",
+                    "another tenant has waited {} s for its turn, and this one has more streams open or moves nothing; open \
+                     the stream again to go on with it in turn",
                     TURN_PATIENCE.as_secs()
                 ),
             )
@@ -166,6 +167,7 @@ struct Open {
     /// Once it has entered.
     about: Option<(NamespaceId, Subject)>,
     state: watch::Sender<State>,
+    motion: Arc<Motion>,
 }
 
 impl Open {
@@ -209,6 +211,9 @@ impl Table {
 
     fn set_place(&self, number: u64, place: Place) {
         if let Some(open) = self.open.get(&number) {
+            if place == Place::HasSlot {
+                open.motion.begins();
+            }
             open.state.send_if_modified(|state| std::mem::replace(&mut state.place, place) != place);
         }
     }
@@ -257,8 +262,9 @@ impl Streams {
         let (sender, state) = watch::channel(State { place: Place::Outside, stop: None });
         let id = table.next;
         table.next = id.wrapping_add(1);
-        table.open.insert(id, Open { kind, token, about: None, state: sender });
-        Ok(StreamGuard { streams: Arc::clone(self), id, kind, token, state })
+        let motion = Arc::new(Motion::new());
+        table.open.insert(id, Open { kind, token, about: None, state: sender, motion: Arc::clone(&motion) });
+        Ok(StreamGuard { streams: Arc::clone(self), id, kind, token, state, motion })
     }
 
     /// Ends every stream, and lets no more begin.
@@ -319,7 +325,10 @@ impl Streams {
     /// Ends a stream for the one that is next in line, if it has waited long enough and is due a slot.
     fn make_way(&self, kind: StreamKind) {
         let mut table = self.table.lock();
-        let number = table.queue(kind).turns.make_way(self.begun.elapsed());
+        let idle = table.open.iter().filter(|(_, open)| open.kind == kind && open.motion.is_idle());
+        let idle: HashSet<u64> = idle.map(|(number, _)| *number).collect();
+        let is_idle = |number| idle.contains(&number);
+        let number = table.queue(kind).turns.make_way(self.begun.elapsed(), is_idle);
         if let Some(open) = number.and_then(|number| table.open.get(&number)) {
             tracing::info!(kind = kind.word(), token = %open.token, "a stream ends for a tenant that waits for its turn");
             open.stop(Stop::GivesWay);
@@ -335,9 +344,20 @@ pub struct StreamGuard {
     kind: StreamKind,
     token: TokenId,
     state: watch::Receiver<State>,
+    motion: Arc<Motion>,
 }
 
 impl StreamGuard {
+    /// Its peer brought or took so much.
+    pub(crate) fn moved(&self, bytes: u64) {
+        self.motion.moved(bytes);
+    }
+
+    /// Runs `work` of this server's, during which its peer can move nothing.
+    pub(crate) fn working<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.motion.working(work)
+    }
+
     /// Says what the stream is about. It then has a slot, or waits for one if it `may_wait`: see [`Self::wait`].
     ///
     /// # Errors

@@ -9,6 +9,8 @@
 //!   [`TURN_PATIENCE`], and another namespace (or, within its own, another token) holds at least two more slots than its
 //!   own, the newest stream of that one is ended. It is opened again, waits in its turn, and goes on where it was. A
 //!   difference of one is fair and moves nothing, so this comes to rest.
+//! * Where no one holds more than is fair, as with a single slot, a stream of another that could move and does not
+//!   ([`motion`](super::motion)) is ended in the same way.
 //! * The number of those who wait is bounded, in all and for each token.
 //!
 //! Invariant: while a stream waits, no slot is free.
@@ -162,8 +164,8 @@ impl Turns {
         self.order().into_iter().map(|waiting| waiting.number)
     }
 
-    /// Which stream must end so that the next in line gets its turn, if any must.
-    pub(super) fn make_way(&mut self, now: Duration) -> Option<Number> {
+    /// Which stream must end so that the next in line gets its turn, if any must. `is_idle`: it could move and does not.
+    pub(super) fn make_way(&mut self, now: Duration, is_idle: impl Fn(Number) -> bool) -> Option<Number> {
         if self.held.values().any(|held| held.is_ending) {
             return None;
         }
@@ -171,22 +173,33 @@ impl Turns {
         if now.saturating_sub(next.since) < TURN_PATIENCE {
             return None;
         }
+        let gives = self.of_most(next.tenant).or_else(|| {
+            let others =
+                self.held.iter().filter(|(number, held)| held.tenant != next.tenant && is_idle(**number));
+            others.max_by_key(|(_, held)| held.turn).map(|(number, _)| *number)
+        })?;
+        if let Some(held) = self.held.get_mut(&gives) {
+            held.is_ending = true;
+        }
+        Some(gives)
+    }
+
+    /// The newest stream of the tenant that holds most, if that is two more than `next` holds.
+    fn of_most(&self, next: Tenant) -> Option<Number> {
         let namespaces = self.held_by(|tenant| tenant.namespace);
-        let own = namespaces.get(&next.tenant.namespace).copied().unwrap_or_default();
+        let own = namespaces.get(&next.namespace).copied().unwrap_or_default();
         let giving = match most(&namespaces, |_| true) {
             Some((namespace, held)) if held >= own + 2 => namespace,
-            _ => next.tenant.namespace,
+            _ => next.namespace,
         };
         let tenants = self.held_by(|tenant| tenant);
-        let own = tenants.get(&next.tenant).copied().unwrap_or_default();
+        let own = tenants.get(&next).copied().unwrap_or_default();
         let (tenant, held) = most(&tenants, |tenant| tenant.namespace == giving)?;
-        if giving == next.tenant.namespace && held < own + 2 {
+        if giving == next.namespace && held < own + 2 {
             return None;
         }
-        let newest = self.held.iter_mut().filter(|(_, held)| held.tenant == tenant);
-        let (number, held) = newest.max_by_key(|(_, held)| held.turn)?;
-        held.is_ending = true;
-        Some(*number)
+        let newest = self.held.iter().filter(|(_, held)| held.tenant == tenant);
+        newest.max_by_key(|(_, held)| held.turn).map(|(number, _)| *number)
     }
 
     fn admit(&mut self, number: Number, tenant: Tenant) {

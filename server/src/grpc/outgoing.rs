@@ -13,6 +13,7 @@ use super::bounds::OUTGOING_QUEUE_MESSAGES;
 use crate::activity::streams::StreamGuard;
 use crate::app::App;
 use crate::error::ServiceError;
+use crate::limits::MOVES_BYTES;
 
 /// Sends what `items` yields until it ends, fails, or the stream must end.
 pub(super) fn stream<T, I>(guard: StreamGuard, items: I) -> ReceiverStream<Result<T, Status>>
@@ -83,15 +84,17 @@ async fn tell_end<T>(ended: Result<(), ServiceError>, answers: &mpsc::Sender<Res
 
 fn send_all<T>(
     guard: &StreamGuard,
-    items: impl Iterator<Item = Result<T, ServiceError>>,
+    mut items: impl Iterator<Item = Result<T, ServiceError>>,
     queue: &mpsc::Sender<Result<T, Status>>,
 ) -> Result<(), ServiceError> {
-    for item in items {
+    while let Some(item) = guard.working(|| items.next()) {
         guard.check()?;
         if !hand_over(guard, queue, item?)? {
             tracing::debug!("the client went away");
             break;
         }
+        // Each is about 1 MiB, or tells of as much.
+        guard.moved(MOVES_BYTES);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 use std::pin::pin;
 
 use super::*;
+use crate::limits::MOVES_BYTES;
 
 fn token(number: u8) -> TokenId {
     TokenId::from_bytes([number; 16])
@@ -124,6 +125,35 @@ async fn a_tenant_with_all_slots_gives_way_to_one_that_has_waited() {
     assert!(begun.elapsed() >= TURN_PATIENCE);
     old.check().unwrap();
     assert_eq!(streams.queues()[2].1, 1, "the greedy one's third stream waits on");
+}
+
+/// Of one slot no one holds two more than another, so whoever sends a query every 5 s would keep it for ever.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_could_move_and_does_not_gives_way() {
+    let streams = streams();
+    let holder = Arc::new(enter(&streams, StreamKind::Ingest, 1));
+    let newcomer = enter(&streams, StreamKind::Ingest, 2);
+    let moves = Duration::from_secs(600);
+    let begun = Instant::now();
+    let held = Arc::clone(&holder);
+    let ended = tokio::spawn(async move {
+        while begun.elapsed() < moves {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            held.moved(MOVES_BYTES / 10);
+            held.check().unwrap();
+        }
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            held.moved(32);
+            if let Err(error) = held.check() {
+                return error;
+            }
+        }
+    });
+    drop(holder);
+    newcomer.wait(|_| Ok(())).await.unwrap();
+    assert_eq!(ended.await.unwrap().code, ErrorCode::Unavailable, "an agent opens it again");
+    assert!(begun.elapsed() >= moves + TURN_PATIENCE, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,16 +83,20 @@ fn a_newcomer_that_has_waited_long_gets_a_slot_of_the_tenant_with_most() {
     enter(&mut turns, tenant(2, 2), 10..11);
     enter(&mut turns, tenant(1, 1), 3..9);
     let patience = NOW + TURN_PATIENCE;
-    assert_eq!(turns.make_way(patience), None, "the next in line is of a namespace that holds most");
+    assert_eq!(
+        turns.make_way(patience, |_| false),
+        None,
+        "the next in line is of a namespace that holds most"
+    );
     enter(&mut turns, tenant(3, 3), 20..22);
-    assert_eq!(turns.make_way(patience - Duration::from_millis(1)), None);
-    assert_eq!(turns.make_way(patience), Some(2), "the newest");
-    assert_eq!(turns.make_way(patience), None, "one at a time");
+    assert_eq!(turns.make_way(patience - Duration::from_millis(1), |_| false), None);
+    assert_eq!(turns.make_way(patience, |_| false), Some(2), "the newest");
+    assert_eq!(turns.make_way(patience, |_| false), None, "one at a time");
     assert_eq!(admitted(&mut turns, 2), [20]);
-    assert_eq!(turns.make_way(patience), None, "2, 1 and 1 is fair");
+    assert_eq!(turns.make_way(patience, |_| false), None, "2, 1 and 1 is fair");
     // It ends by itself before it is told to.
     assert_eq!(admitted(&mut turns, 10), [21]);
-    assert_eq!(turns.make_way(patience), None);
+    assert_eq!(turns.make_way(patience, |_| false), None);
 }
 
 #[test]
@@ -101,11 +105,26 @@ fn a_token_gives_way_to_another_of_its_namespace() {
     enter(&mut turns, tenant(1, 1), 0..4);
     enter(&mut turns, tenant(1, 2), 10..11);
     let patience = NOW + TURN_PATIENCE;
-    assert_eq!(turns.make_way(patience), Some(2));
+    assert_eq!(turns.make_way(patience, |_| false), Some(2));
     assert_eq!(admitted(&mut turns, 2), [10]);
     // The one that gave way waits in its turn again.
     enter(&mut turns, tenant(1, 1), 2..3);
-    assert_eq!((line(&turns), turns.make_way(patience)), (vec![3, 2], None));
+    assert_eq!((line(&turns), turns.make_way(patience, |_| false)), (vec![3, 2], None));
+}
+
+/// The rule of two more cannot apply to one slot, nor to as many tenants as slots.
+#[test]
+fn one_that_does_not_move_gives_way_where_all_hold_the_same() {
+    let mut turns = Turns::new(2);
+    enter(&mut turns, tenant(1, 1), 0..1);
+    enter(&mut turns, tenant(2, 2), 10..11);
+    enter(&mut turns, tenant(3, 3), 20..21);
+    let patience = NOW + TURN_PATIENCE;
+    assert_eq!(turns.make_way(patience, |_| false), None, "both move");
+    assert_eq!(turns.make_way(patience - Duration::from_millis(1), |_| true), None);
+    assert_eq!(turns.make_way(patience, |number| number == 0), Some(0));
+    assert_eq!(turns.make_way(patience, |_| true), None, "one at a time");
+    assert_eq!(admitted(&mut turns, 0), [20]);
 }
 
 #[derive(Debug, Clone)]
@@ -215,7 +234,7 @@ proptest! {
                 }
                 Step::MakeWay { secs } => {
                     let next = turns.line().next();
-                    if let Some(number) = turns.make_way(NOW + Duration::from_secs(secs)) {
+                    if let Some(number) = turns.make_way(NOW + Duration::from_secs(secs), |_| false) {
                         prop_assert!(secs >= TURN_PATIENCE.as_secs());
                         let of = |all: &[(Number, Tenant)], wanted| {
                             all.iter().find(|(number, _)| Some(*number) == wanted).map(|(_, tenant)| *tenant)

@@ -11,6 +11,7 @@ use super::Answers;
 use super::intake::{Item, Message};
 use super::lanes::Offer;
 use crate::activity::streams::StreamGuard;
+use crate::activity::worth;
 use crate::error::ServiceError;
 use crate::grpc::bounds::IDLE_INTERVAL;
 use crate::grpc::outgoing::hand_over;
@@ -42,6 +43,18 @@ impl Disk for DiskStream {
     }
 }
 
+/// What a message brings of its disk. A query brings nothing by itself.
+fn worth_of(kind: &Kind, wire_bytes: u64) -> u64 {
+    match kind {
+        Kind::Extents(v1::Extents { unchanged, zero, chunked }) => {
+            let count = |sum: u64, range: &v1::ExtentRange| sum.saturating_add(range.count);
+            worth(unchanged.iter().chain(zero).fold(chunked.len() as u64, count), wire_bytes)
+        }
+        Kind::Region(_) => wire_bytes,
+        _ => 0,
+    }
+}
+
 /// Hands messages to the engine until the disk is finished, the line ends, or the stream must end.
 pub(super) fn work(
     disk: &impl Disk,
@@ -65,7 +78,7 @@ pub(super) fn work(
             Err(TryRecvError::Empty) => {
                 answer = disk.idle()?;
                 // An agent that waits for Finish says nothing meanwhile.
-                if answer.is_some() || disk.wait_for_others(IDLE_INTERVAL) {
+                if answer.is_some() || guard.working(|| disk.wait_for_others(IDLE_INTERVAL)) {
                     continue;
                 }
                 match items.recv_timeout(IDLE_INTERVAL) {
@@ -79,7 +92,9 @@ pub(super) fn work(
         };
         match item {
             Some(Item::Message(Message { kind, wire_bytes, room }, in_hand)) => {
-                answer = disk.handle(kind, wire_bytes)?;
+                let moved = worth_of(&kind, wire_bytes);
+                answer = guard.working(|| disk.handle(kind, wire_bytes))?;
+                guard.moved(moved);
                 drop((room, in_hand));
             }
             Some(Item::Failed(error)) => return Err(error),
