@@ -5,7 +5,7 @@
 //!
 //! | | written |
 //! |---|---|
-//! | a call without a valid token | within [`FLUSH_INTERVAL`], and at shutdown; the first ones of a quiet second at once |
+//! | a call without a valid token | within [`FLUSH_INTERVAL`], and at shutdown: never by the call itself, whose thread others need to show right tokens (H6) |
 //! | a restore | at once; further reads of the same disk by the same token are counted, and written as above |
 //! | what an administrator does, a take-over | at once, by its own transaction: never here |
 //!
@@ -29,12 +29,12 @@ use origins::Origins;
 /// How often counts are written, at the latest.
 pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Calls themselves write counts at most this often: so strangers cause one transaction a second.
-const CALLS_FLUSH_INTERVAL_MS: i64 = 1000;
-
 /// Different events that are remembered in a window, each under 2 KiB: with more, they are written and forgotten, and
-/// the catalog counts on.
+/// the catalog counts on. Calls without a valid token do not write: theirs are then of [`MANY_TOKENS`].
 const KEYS_MAX: usize = AUDIT_REPEATS_MAX;
+
+/// What refused calls named, once there are too many events to tell.
+const MANY_TOKENS: &str = "many tokens";
 
 /// What makes events the same: action, actor and key.
 type Same = (String, String, String);
@@ -55,7 +55,6 @@ struct State {
     events: HashMap<Same, AuditRepeat>,
     origins: Origins,
     window_began_ms: i64,
-    flushed_ms: Option<i64>,
 }
 
 impl State {
@@ -91,9 +90,6 @@ impl State {
             taken.push(event.clone());
             event.count = 0;
         }
-        if !taken.is_empty() {
-            self.flushed_ms = Some(now_ms);
-        }
         let age_ms = now_ms.saturating_sub(self.window_began_ms);
         if !(0..AUDIT_WINDOW_MS).contains(&age_ms) || self.events.len() >= KEYS_MAX {
             self.events.clear();
@@ -109,22 +105,17 @@ impl AuditLog {
     }
 
     /// Counts a call from `peer` without a valid token. `about` is the token it named, if that exists, or a word: no
-    /// text of the peer's choice. Blocks now and then.
+    /// text of the peer's choice.
     pub(crate) fn refused(&self, peer: Option<IpAddr>, about: &str) {
-        let now_ms = self.clock.now_ms();
-        let due = {
-            let mut state = self.state.lock();
-            let (who, detail) = state.origins.name(peer);
-            let entry =
-                AuditEntry { who, action: "login.refuse".to_owned(), object: about.to_owned(), detail };
-            state.count(AuditRepeat::once(entry, about.to_owned(), now_ms));
-            let since_ms = state.flushed_ms.map(|flushed_ms| now_ms.saturating_sub(flushed_ms));
-            state.events.len() >= KEYS_MAX
-                || since_ms.is_none_or(|since_ms| !(0..CALLS_FLUSH_INTERVAL_MS).contains(&since_ms))
-        };
-        if due {
-            self.flush_or_log();
-        }
+        let mut state = self.state.lock();
+        let (who, detail) = state.origins.name(peer);
+        let action = "login.refuse".to_owned();
+        let known = (action.clone(), who.clone(), about.to_owned());
+        // As many more as addresses are told apart, at most.
+        let is_room = state.events.len() < KEYS_MAX || state.events.contains_key(&known);
+        let about = if is_room { about } else { MANY_TOKENS };
+        let entry = AuditEntry { who, action, object: about.to_owned(), detail };
+        state.count(AuditRepeat::once(entry, about.to_owned(), self.clock.now_ms()));
     }
 
     /// Notes an event that may repeat: at once when it is the first of its kind in this window. Whether it was.

@@ -88,6 +88,7 @@ fn refusals_reach_the_audit_log_once_in_a_while() {
     for _ in 0..50 {
         fixture.auth.authenticate(Some("Bearer nonsense"), None).unwrap_err();
     }
+    fixture.auth.audit_log().flush().unwrap();
     let log = fixture.catalog.list_audit(PageRequest::FIRST).unwrap();
     let refused = log.items.iter().filter(|record| record.entry.action == "login.refuse").count();
     assert_eq!(refused, 1);

@@ -115,6 +115,7 @@ async fn wrong_tokens_and_cookies_are_refused_and_noted_once() {
     for cookie in [zeros.as_str(), "__Host-holdfast=", "__Host-holdfast=xyz", "a=b"] {
         assert_eq!(fixture.ask(with_cookie("GET", "/api/v1/session", cookie)).await.status, 401, "{cookie}");
     }
+    fixture.server.app().auth.audit_log().flush().unwrap();
     let log = fixture.catalog().list_audit(PageRequest::FIRST).unwrap().items;
     assert_eq!(log.iter().filter(|record| record.entry.action == "login.refuse").count(), 1);
     fixture.server.stop().await.unwrap();
@@ -159,6 +160,7 @@ async fn tokens_are_created_shown_once_and_revoked() {
     let id = record["id"].as_str().unwrap();
     assert_eq!((revoke(id).await.status, revoke(id).await.status), (204, 204));
     assert_eq!(fixture.get(text, "/api/v1/session").await.problem(), "unauthenticated");
+    fixture.server.app().auth.audit_log().flush().unwrap();
     let own = listed["items"][0]["id"].as_str().unwrap();
     assert_eq!(revoke(own).await.problem(), "forbidden", "the last admin token");
     assert_eq!(revoke("01ARZ3NDEKTSV4RRFFQ69G5FAV").await.problem(), "not-found");
