@@ -51,6 +51,21 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
     sync_folder(path)
 }
 
+/// Takes from others what they may do with a folder, and from its group that it may write. The group may read, if it
+/// could: no one has that by accident but those of the server's user's own group. Whether anything was taken.
+///
+/// # Errors
+/// Any I/O error; the folder of another user most of all.
+pub fn close_to_others(path: &Path) -> io::Result<bool> {
+    const OPEN: u32 = 0o027;
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & OPEN == 0 {
+        return Ok(false);
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 & !OPEN))?;
+    Ok(true)
+}
+
 /// Gives the file `from`, which is durable, the name `to`, durably, in place of what has it.
 ///
 /// # Errors

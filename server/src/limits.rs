@@ -95,7 +95,7 @@ pub(crate) const TURN_TOLD_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a stream brings or takes in [`TURN_PATIENCE`] at least; one that could and does not gives way.
-pub(crate) const MOVES_BYTES: u64 = 1 << 20;
+pub(crate) const MOVES_BYTES: u64 = 1024 << 10;
 
 /// Calls of one token at once, streams included, on all its connections.
 pub(crate) const CALLS_PER_TOKEN_MAX: usize = 512;

@@ -18,6 +18,7 @@ mod tests;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_engine::Engine;
@@ -86,6 +87,21 @@ pub struct Server {
     task_runner: Option<TaskRunner>,
 }
 
+/// Closes a data folder that someone else made. Where that cannot be done the server works all the same, and says so.
+fn close_to_others(folder: &Path) {
+    let shown = folder.display();
+    match files::close_to_others(folder) {
+        Ok(false) => {}
+        Ok(true) => {
+            tracing::warn!(folder = %shown, "other users could use the data folder; it was closed to them");
+        }
+        Err(error) => tracing::warn!(
+            folder = %shown, %error,
+            "other users can use the data folder, and it cannot be closed to them; make it the server's user's, mode 0700"
+        ),
+    }
+}
+
 impl Server {
     /// Opens the repository, creating it at the first start, and serves it. `Ok` means that it listens.
     ///
@@ -99,6 +115,8 @@ impl Server {
         // First, because it takes the lock: two servers must not both create a certificate.
         let (engine, beside) = open_engine(settings, &clock).await?;
         let engine = Arc::new(engine);
+        // Only now is it known to be a folder of ours.
+        close_to_others(&settings.data_dir);
         let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
         let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;

@@ -6,10 +6,11 @@ use zeroize::Zeroizing;
 use crate::layout::DecodeError;
 use crate::secret::{KEY_BYTES, Secret, SecretBytes};
 
-/// What a file may ask for at most: a start must not be made to take all memory, or hours.
-pub const MEMORY_MAX_KIB: u32 = 1 << 20;
-pub const PASSES_MAX: u32 = 16;
-pub const LANES_MAX: u32 = 16;
+/// What a file may ask for at most: what this version writes. A start must not be made to take all memory, or hours, by a
+/// slot that someone planted.
+pub const MEMORY_MAX_KIB: u32 = 64 << 10;
+pub const PASSES_MAX: u32 = 3;
+pub const LANES_MAX: u32 = 1;
 
 const STRUCTURE: &str = "key slot";
 
@@ -25,7 +26,7 @@ impl KdfCost {
     /// 64 MiB and three passes are the second recommendation of RFC 9106 (section 4), and above what OWASP asks for (46
     /// MiB, one pass). One lane instead of four: lanes are computed one after another here, so more would help only who
     /// guesses on many cores.
-    pub const DEFAULT: Self = Self { memory_kib: 64 << 10, passes: 3, lanes: 1 };
+    pub const DEFAULT: Self = Self { memory_kib: MEMORY_MAX_KIB, passes: PASSES_MAX, lanes: LANES_MAX };
 
     /// `None`: less than Argon2 needs (8 KiB a lane, one pass) or more than is ever accepted.
     pub const fn new(memory_kib: u32, passes: u32, lanes: u32) -> Option<Self> {

@@ -204,9 +204,9 @@ fn newer_is_unsupported_and_costs_are_bounded() {
     newer[4] = 2;
     let error = KeyTable::decode(&with_checksum(newer)).unwrap_err();
     assert!(matches!(error, DecodeError::Unsupported { version: 2, supported: 1, .. }));
-    // The second slot's cost: a start must not be made to take a terabyte.
+    // The second slot's cost: a start must not be made to take more than what is written costs.
     let mut greedy = good;
-    greedy[64 + 176 + 16..][..4].copy_from_slice(&(1_u32 << 30).to_le_bytes());
+    greedy[64 + 176 + 16..][..4].copy_from_slice(&((64_u32 << 10) + 1).to_le_bytes());
     let error = KeyTable::decode(&with_checksum(greedy)).unwrap_err();
     assert!(matches!(error, DecodeError::Damaged { .. }), "{error}");
 }

@@ -232,3 +232,17 @@ fn an_unfinished_first_start_is_finished_by_the_next() {
     assert!(!ensure_first_token(&catalog, &SystemClock, &path).unwrap());
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
+
+/// `mkdir` makes folders that everyone may read, and with them names, figures and hashes of tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_folder_that_was_open_to_others_is_closed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for (before, after) in [(0o755, 0o750), (0o777, 0o750), (0o700, 0o700), (0o750, 0o750)] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(before)).unwrap();
+        let server = start_in(folder.path(), |_| {}).await.unwrap();
+        let mode = fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, after, "{before:o}");
+        server.stop().await.unwrap();
+    }
+}
