@@ -28,6 +28,7 @@ use crate::tasks::{
     Archiving, AuditWork, Limits, PolicyWork, ReclaimWork, ScrubWork, Surroundings, TaskParts, Tasks,
     ThawWork, VerifyWork, Work,
 };
+use crate::tls::Certificate;
 
 /// The running server, shared by all calls. What only one protocol needs is in that protocol's own state.
 #[derive(Debug)]
@@ -67,10 +68,8 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// Where browsers connect.
     pub http: SocketAddr,
-    /// SHA-256 of the certificate, which agents pin.
-    pub fingerprint: String,
-    /// When the certificate ceases to be valid, in milliseconds since the Unix epoch, if it says so.
-    pub certificate_expires_ms: Option<i64>,
+    /// What they are shown.
+    pub certificate: Arc<Certificate>,
 }
 
 impl App {
@@ -91,7 +90,7 @@ impl App {
         })?;
         let budget = Budget::find(settings)?;
         let readiness =
-            Readiness::new(Arc::clone(&engine), Arc::clone(&clock), addresses.certificate_expires_ms);
+            Readiness::new(Arc::clone(&engine), Arc::clone(&clock), Arc::clone(&addresses.certificate));
         let activity = Arc::new(Activity::new(&engine, &clock, settings, &budget));
         let metrics = Arc::new(Metrics::new(encryption.clone()));
         if let Some(tiers) = &tiers {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::tls::Certificate;
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{Engine, Obstacle};
 use parking_lot::Mutex;
@@ -47,7 +48,7 @@ impl Reason {
 pub(crate) struct Readiness {
     engine: Arc<Engine>,
     clock: Arc<dyn Clock>,
-    certificate_expires_ms: Option<i64>,
+    certificate: Arc<Certificate>,
     last: Mutex<Last>,
 }
 
@@ -58,12 +59,8 @@ struct Last {
 }
 
 impl Readiness {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        clock: Arc<dyn Clock>,
-        certificate_expires_ms: Option<i64>,
-    ) -> Self {
-        Self { engine, clock, certificate_expires_ms, last: Mutex::default() }
+    pub(crate) fn new(engine: Arc<Engine>, clock: Arc<dyn Clock>, certificate: Arc<Certificate>) -> Self {
+        Self { engine, clock, certificate, last: Mutex::default() }
     }
 
     /// All reasons; none: backups are accepted. Blocks.
@@ -82,8 +79,8 @@ impl Readiness {
         for found in self.engine.not_ready() {
             reasons.push(Reason::of(found.obstacle, found.reason));
         }
-        if let Some(at) = self.certificate_expires_ms.filter(|&at| at <= self.clock.now_ms()) {
-            let told = "the server's certificate has expired: replace it and restart the server";
+        if let Some(at) = self.certificate.expires_ms().filter(|&at| at <= self.clock.now_ms()) {
+            let told = "the server's certificate has expired: replace it";
             let backups_go_on = false;
             reasons.push(Reason {
                 word: CERTIFICATE,

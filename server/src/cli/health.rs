@@ -3,7 +3,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 use super::fail::Failure;
 use super::out;
 use crate::config::{Layer, address, resolve};
-use crate::tls::CERTIFICATE_FILE;
+use crate::tls::{CertificateFingerprint, FINGERPRINT_FILE};
 
 /// How long each step may take: connecting, writing, each read. A server that takes longer is not healthy.
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -52,26 +52,49 @@ impl HealthArgs {
     fn settings(&self) -> Result<Asked, Failure> {
         let layer = Layer { data_dir: self.data_dir.clone(), http: self.http, ..Layer::default() };
         let settings = resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?.settings;
-        // Without its key, which is the server's affair and need not be readable here.
-        let certificate = self.tls_cert.clone().or(settings.tls_cert);
-        let certificate = certificate.unwrap_or_else(|| settings.data_dir.join(CERTIFICATE_FILE));
-        Ok(Asked { http: settings.http, certificate })
+        let fingerprint = settings.data_dir.join(FINGERPRINT_FILE);
+        let trusted = self.tls_cert.clone().map_or(Trusted::Fingerprint(fingerprint), Trusted::Certificate);
+        Ok(Asked { http: settings.http, trusted })
     }
 }
 
 /// Whom to ask, and what to trust.
 struct Asked {
     http: SocketAddr,
-    certificate: PathBuf,
+    trusted: Trusted,
+}
+
+/// The file that says what the server presents.
+enum Trusted {
+    Certificate(PathBuf),
+    /// What it notes of the certificate that it presents, whatever is in the certificate's file meanwhile.
+    Fingerprint(PathBuf),
+}
+
+impl Trusted {
+    fn read(&self) -> Result<String, Unhealthy> {
+        match self {
+            Self::Certificate(path) => {
+                let read = CertificateDer::from_pem_file(path);
+                let read = read.map_err(|source| Unhealthy::Certificate { path: path.clone(), source })?;
+                Ok(CertificateFingerprint::of(&read).to_string())
+            }
+            Self::Fingerprint(path) => {
+                let read = std::fs::read_to_string(path);
+                let read = read.map_err(|source| Unhealthy::Fingerprint { path: path.clone(), source })?;
+                Ok(read.trim().to_owned())
+            }
+        }
+    }
 }
 
 pub(super) fn run(args: &HealthArgs) -> Result<ExitCode, Failure> {
-    let Asked { http, certificate } = args.settings()?;
+    let Asked { http, trusted } = args.settings()?;
     if http.port() == 0 {
         return Err(Failure::usage("the HTTPS port was picked when the server started; pass it with --http"));
     }
     let (path, address) = (if args.ready { "/readyz" } else { "/healthz" }, reachable(http));
-    match ask(address, &certificate, path) {
+    match ask(address, &trusted, path) {
         Ok(answer) => {
             out::say(answer);
             Ok(ExitCode::SUCCESS)
@@ -98,6 +121,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 enum Unhealthy {
     #[error("cannot read the certificate in {}: {source}", path.display())]
     Certificate { path: PathBuf, source: rustls::pki_types::pem::Error },
+    #[error("cannot read the fingerprint in {}: {source}", path.display())]
+    Fingerprint { path: PathBuf, source: io::Error },
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     #[error(transparent)]
@@ -107,11 +132,10 @@ enum Unhealthy {
 }
 
 /// The body of a successful answer.
-fn ask(address: SocketAddr, certificate: &Path, path: &str) -> Result<String, Unhealthy> {
-    let pinned = CertificateDer::from_pem_file(certificate)
-        .map_err(|source| Unhealthy::Certificate { path: certificate.to_owned(), source })?;
+fn ask(address: SocketAddr, trusted: &Trusted, path: &str) -> Result<String, Unhealthy> {
+    let pinned = trusted.read()?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Pinned { certificate: pinned, algorithms: provider.signature_verification_algorithms };
+    let verifier = Pinned { fingerprint: pinned, algorithms: provider.signature_verification_algorithms };
     let config = client_config(provider, verifier)?;
     let name = ServerName::IpAddress(address.ip().into());
     let tcp = TcpStream::connect_timeout(&address, TIMEOUT)?;
@@ -145,7 +169,7 @@ fn client_config(provider: Arc<CryptoProvider>, verifier: Pinned) -> Result<Clie
 /// Trusts one certificate, which is on this machine's disk, whatever names and times are in it.
 #[derive(Debug)]
 struct Pinned {
-    certificate: CertificateDer<'static>,
+    fingerprint: String,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -158,7 +182,7 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if *end_entity == self.certificate {
+        if CertificateFingerprint::of(end_entity).to_string() == self.fingerprint {
             return Ok(ServerCertVerified::assertion());
         }
         Err(rustls::Error::General(

@@ -53,15 +53,28 @@ fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
 
 async fn serve(settings: &Settings) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let mut server = tokio::select! {
-        server = Server::start(settings, Arc::new(SystemClock)) => server?,
-        () = signals.next() => return Ok(()),
+    let mut hangup = listen(SignalKind::hangup())?;
+    let mut server = {
+        let mut start = std::pin::pin!(Server::start(settings, Arc::new(SystemClock)));
+        // (S15) A recovery takes as long as it takes; killed half way it would begin again, for ever.
+        let mut still = tokio::time::interval(systemd::STILL_STARTING);
+        loop {
+            tokio::select! {
+                server = &mut start => break server?,
+                () = signals.next() => return Ok(()),
+                _ = still.tick() => notify(systemd::STARTING),
+                _ = hangup.recv() => {}
+            }
+        }
     };
     announce(settings, &server);
     notify(systemd::READY);
-    let ended_by_itself = tokio::select! {
-        () = signals.next() => false,
-        () = server.failed() => true,
+    let ended_by_itself = loop {
+        tokio::select! {
+            () = signals.next() => break false,
+            () = server.failed() => break true,
+            _ = hangup.recv() => server.reload_certificate(settings).await,
+        }
     };
     notify(systemd::STOPPING);
     tokio::spawn(async move {
@@ -128,6 +141,10 @@ fn login_command(server: &Server, token_path: &Path) -> String {
     format!("holdfast login --server {host} --fingerprint {} --token-file {token}", server.fingerprint)
 }
 
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::new(ErrorCode::Internal, format!("cannot handle signals: {error}")))
+}
+
 /// The two signals that ask the server to stop.
 struct Signals {
     terminate: Signal,
@@ -136,10 +153,6 @@ struct Signals {
 
 impl Signals {
     fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::new(ErrorCode::Internal, format!("cannot handle signals: {error}")))
-        };
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 

@@ -21,7 +21,7 @@ use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
 use crate::auth::tokens::{self, NewToken, namespace_names, scope};
-use crate::repository::{catalog_path, is_repository};
+use crate::repository::{is_repository, open_beside};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -142,7 +142,7 @@ pub(super) fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<Sqlite
     if !is_repository(&folder) {
         return Err(no_repository(&folder));
     }
-    Ok(SqliteCatalog::open(&catalog_path(&folder), Arc::clone(clock))?)
+    Ok(open_beside(&folder, clock)?)
 }
 
 fn create(

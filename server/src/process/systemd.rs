@@ -6,6 +6,10 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+/// How often the service manager hears that the server is still starting.
+pub(crate) const STILL_STARTING: std::time::Duration = std::time::Duration::from_secs(30);
+/// Still starting, and for so long at least (microseconds), however long the service manager would wait.
+pub(crate) const STARTING: &str = "EXTEND_TIMEOUT_USEC=120000000";
 /// Ready to serve.
 pub(crate) const READY: &str = "READY=1";
 /// Shutting down.
@@ -32,6 +36,13 @@ fn send(socket: &OsStr, state: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// (S15)
+    #[test]
+    fn a_start_asks_for_more_time_than_lies_between_two_words() {
+        let micros = STARTING.strip_prefix("EXTEND_TIMEOUT_USEC=").unwrap().parse().unwrap();
+        assert!(std::time::Duration::from_micros(micros) > 3 * STILL_STARTING);
+    }
 
     #[test]
     fn reaches_a_socket_by_path_and_by_abstract_name() {

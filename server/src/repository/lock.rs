@@ -53,6 +53,23 @@ impl FolderLock {
         Ok(Self(file))
     }
 
+    /// Takes the lock, unless this process has it already.
+    ///
+    /// # Errors
+    /// As [`FolderLock::take`].
+    pub(crate) fn hold(folder: &Path) -> Result<Option<Self>, ServiceError> {
+        let taken = Self::take(folder);
+        let holder = std::fs::read_to_string(folder.join(FILE_NAME)).unwrap_or_default();
+        match taken {
+            Err(error)
+                if error.code == ErrorCode::Busy && holder.trim() == std::process::id().to_string() =>
+            {
+                Ok(None)
+            }
+            taken => taken.map(Some),
+        }
+    }
+
     /// Removes the file of a folder that is to go, if nothing else is in it.
     pub(crate) fn remove(self, folder: &Path) -> std::io::Result<()> {
         if std::fs::read_dir(folder)?.count() > 1 {

@@ -50,6 +50,18 @@ pub fn catalog_path(data_dir: &Path) -> PathBuf {
     data_dir.join("catalog.db")
 }
 
+/// The catalog of a folder that another process may be using. (S16) Only under the folder's lock is it brought to this
+/// version's schema: a running server of an older version could not read it any more.
+///
+/// # Errors
+/// `Busy`, when the folder is in use and its catalog an older version's; the catalog's.
+pub fn open_beside(data_dir: &Path, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, ServiceError> {
+    let path = catalog_path(data_dir);
+    let older = SqliteCatalog::is_older(&path)?;
+    let _lock = if older { FolderLock::hold(data_dir)? } else { None };
+    Ok(SqliteCatalog::open(&path, Arc::clone(clock))?)
+}
+
 /// Whether `folder` holds a repository.
 pub fn is_repository(folder: &Path) -> bool {
     fs::metadata(catalog_path(folder)).is_ok_and(|found| found.is_file())
@@ -225,6 +237,37 @@ mod tests {
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             drop(open_parts(&settings(folder.path()), &clock).unwrap());
         }
+    }
+
+    /// (S16) Beside a running server it is refused; alone, it gets this version's schema.
+    #[test]
+    fn a_catalog_of_an_older_version_is_left_alone_beside_its_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        drop(open_parts(&settings(folder.path()), &clock).unwrap());
+        let path = catalog_path(folder.path());
+        drop(open_beside(folder.path(), &clock).unwrap());
+        let mut bytes = fs::read(&path).unwrap();
+        // `user_version`, in the header of the database.
+        let version = bytes[63];
+        bytes[63] = 0;
+        let made_older = bytes.clone();
+        fs::write(&path, &made_older).unwrap();
+        let held = held_by_another(folder.path());
+        let error = open_beside(folder.path(), &clock).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Busy, "{error}");
+        assert_eq!(fs::read(&path).unwrap()[63], 0, "it is as it was");
+        drop(held);
+        bytes[63] = version;
+        fs::write(&path, &bytes).unwrap();
+        drop(open_beside(folder.path(), &clock).unwrap());
+    }
+
+    /// The lock of the folder, with another process's number in its file.
+    fn held_by_another(folder: &Path) -> FolderLock {
+        let lock = FolderLock::take(folder).unwrap();
+        fs::write(folder.join("repository.lock"), "1\n").unwrap();
+        lock
     }
 
     /// What a token command meets must stop backups, too.

@@ -18,7 +18,7 @@ use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, SnapshotHeader, seal_snapshot};
 use holdfast_volume::{BlobName, LocalVolume, Volume as _, VolumeError};
 
-use super::catalog_path;
+use super::open_beside;
 use crate::config::Resolved;
 use crate::error::{ServiceError, io_code};
 use crate::files;
@@ -37,7 +37,7 @@ const PEM_MAX_BYTES: u64 = 1 << 20;
 /// `Invalid` when the folder holds anything else; the catalog's; when a file cannot be written.
 pub fn write(resolved: &Resolved, clock: &Arc<dyn Clock>, to: &Path, who: &str) -> Result<u64, ServiceError> {
     let data_dir = &resolved.settings.data_dir;
-    let catalog = SqliteCatalog::open(&catalog_path(data_dir), Arc::clone(clock))?;
+    let catalog = open_beside(data_dir, clock)?;
     prepare(to)?;
     let entry = AuditEntry {
         who: who.to_owned(),

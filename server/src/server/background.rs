@@ -9,8 +9,8 @@ use holdfast_volume::SystemTimer;
 use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
-    AuditCounts, BUCKET_COPIES, BucketCopies, BucketRetention, DataPath, EncryptRest, EndedAccess,
-    EndedLogins, ExpiredLeases, KeyTableWatch, Pace, Retry, Runner, StartAudit, Throttle,
+    AuditCounts, BUCKET_COPIES, BucketCopies, BucketRetention, CertificateFile, DataPath, EncryptRest,
+    EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch, Pace, Retry, Runner, StartAudit, Throttle,
 };
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
@@ -83,6 +83,8 @@ pub(super) fn start(app: &App, settings: &Settings) -> Runner {
     runner.start(Arc::new(access), HOUSEKEEPING);
     runner.start(Arc::new(EndedLogins { auth: Arc::clone(auth) }), HOUSEKEEPING);
     runner.start(Arc::new(AuditCounts { auth: Arc::clone(auth) }), HOUSEKEEPING);
+    let certificate = Arc::clone(&app.addresses.certificate);
+    runner.start(Arc::new(CertificateFile { certificate, settings: settings.clone() }), HOUSEKEEPING);
     if app.engine.is_locked() {
         // (K6) All others work on the volume.
         return runner;

@@ -37,7 +37,7 @@ use crate::memory::Budget;
 use crate::net::Listener;
 use crate::repository::{Beside, open_with_all, open_without_keys};
 use crate::tasks::TaskRunner;
-use crate::tls::{Identity, TlsError};
+use crate::tls::{Certificate, Identity, TlsError};
 use crate::{files, grpc, http};
 use first_token::ensure_first_token;
 pub use first_token::{FIRST_TOKEN_FILE, create_recovery_token};
@@ -118,12 +118,13 @@ impl Server {
         // Only now is it known to be a folder of ours.
         close_to_others(&settings.data_dir);
         let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
+        let certificate = Certificate::of(&identity)?;
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
         let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
 
         let connections = Budget::find(settings).map_err(ServiceError::from)?.connections;
         let bind = async |what, address, connections, alpn: &[&[u8]]| {
-            let tls = identity.server_config(alpn)?;
+            let tls = certificate.server_config(alpn)?;
             let listen = |source| StartError::Listen { what, address, source };
             let listener = Listener::bind(address, tls, connections).await.map_err(listen)?;
             let address = listener.address().map_err(listen)?;
@@ -135,12 +136,7 @@ impl Server {
             bind("HTTPS", settings.http, browsers, &[b"h2", b"http/1.1"]).await?;
 
         let fingerprint = identity.fingerprint.to_string();
-        let addresses = Addresses {
-            grpc: grpc_address,
-            http: http_address,
-            fingerprint: fingerprint.clone(),
-            certificate_expires_ms: identity.expires_ms(),
-        };
+        let addresses = Addresses { grpc: grpc_address, http: http_address, certificate };
         let app = App::new(engine, beside, settings, addresses)?;
         tracing::info!(budget = %app.budget, "memory");
         for (name, listener) in [("grpc", &grpc_listener), ("http", &http_listener)] {
@@ -169,6 +165,15 @@ impl Server {
             jobs,
             task_runner,
         })
+    }
+
+    /// Presents another certificate if its file has one.
+    pub async fn reload_certificate(&self, settings: &Settings) {
+        let (certificate, settings) = (Arc::clone(&self.app.addresses.certificate), settings.clone());
+        let reload = move || certificate.reload(&settings.identity_source());
+        if let Err(error) = tokio::task::spawn_blocking(reload).await {
+            tracing::error!(%error, "the certificate could not be looked at");
+        }
     }
 
     /// What the calls share.

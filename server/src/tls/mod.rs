@@ -5,6 +5,7 @@
 //! certificate that was never served. A certificate without its key is an error, because clients pin it, and so is a
 //! fingerprint without a certificate.
 
+mod certificate;
 #[cfg(test)]
 mod tests;
 mod validity;
@@ -14,19 +15,20 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
 };
-use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::files;
+pub use certificate::Certificate;
 
 /// Where the server's own certificate is, below the data folder.
 pub const CERTIFICATE_FILE: &str = "tls/cert.pem";
+/// The fingerprint of the certificate that is presented, whosever it is, below the data folder.
+pub const FINGERPRINT_FILE: &str = "tls/fingerprint";
 /// Its private key, below the data folder.
 pub const KEY_FILE: &str = "tls/key.pem";
 
@@ -91,6 +93,8 @@ pub enum TlsError {
     CertificateMissing { certificate: PathBuf, fingerprint: PathBuf },
     #[error("certificate {} and key {} cannot be used together: {source}", certificate.display(), key.display())]
     Mismatch { certificate: PathBuf, key: PathBuf, source: rustls::Error },
+    #[error("cannot set up TLS: {0}")]
+    Setup(rustls::Error),
     #[error("cannot make a certificate for {names:?}: {source}")]
     Generate { names: Vec<String>, source: rcgen::Error },
 }
@@ -122,12 +126,25 @@ impl Identity {
             Some((certificate, key)) => Self::read(certificate, key)?,
             None => Self::self_signed(&folder, source.names, year)?,
         };
-        let path = folder.join("fingerprint");
-        let line = format!("{}\n", identity.fingerprint);
+        identity.note_fingerprint(source.data_dir)?;
+        Ok(identity)
+    }
+
+    /// What `source` has now.
+    fn find(source: &IdentitySource<'_>) -> Result<Self, TlsError> {
+        match source.provided {
+            Some((certificate, key)) => Self::read(certificate, key),
+            None => Self::read(&source.data_dir.join(CERTIFICATE_FILE), &source.data_dir.join(KEY_FILE)),
+        }
+    }
+
+    fn note_fingerprint(&self, data_dir: &Path) -> Result<(), TlsError> {
+        let path = data_dir.join(FINGERPRINT_FILE);
+        let line = format!("{}\n", self.fingerprint);
         if fs::read(&path).ok().as_deref() != Some(line.as_bytes()) {
             write(&path, line.as_bytes(), files::MODE_PUBLIC)?;
         }
-        Ok(identity)
+        Ok(())
     }
 
     fn self_signed(folder: &Path, extra_names: &[String], year: i32) -> Result<Self, TlsError> {
@@ -170,26 +187,6 @@ impl Identity {
     /// a way this build reads.
     pub fn expires_ms(&self) -> Option<i64> {
         self.chain.first().and_then(|certificate| validity::not_after_ms(certificate))
-    }
-
-    /// A TLS 1.2 and 1.3 server offering `alpn`.
-    ///
-    /// # Errors
-    /// [`TlsError::Mismatch`] when key and certificate do not belong together.
-    pub fn server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsError> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| {
-                builder.with_no_client_auth().with_single_cert(self.chain.clone(), self.key.clone_key())
-            })
-            .map_err(|source| TlsError::Mismatch {
-                certificate: self.certificate_path.clone(),
-                key: self.key_path.clone(),
-                source,
-            })?;
-        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        Ok(Arc::new(config))
     }
 }
 

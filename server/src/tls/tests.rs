@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use std::os::unix::fs::PermissionsExt as _;
 
 use rustls::pki_types::ServerName;
@@ -22,7 +24,8 @@ fn accepted_as(identity: &Identity, name: &str) -> bool {
         .with_no_client_auth();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
-    let mut server = ServerConnection::new(identity.server_config(&[b"h2"]).unwrap()).unwrap();
+    let mut server =
+        ServerConnection::new(Certificate::of(identity).unwrap().server_config(&[b"h2"]).unwrap()).unwrap();
     for _ in 0..10 {
         let mut wire = Vec::new();
         while client.wants_write() {
@@ -93,7 +96,7 @@ fn a_provided_certificate_is_served_and_its_fingerprint_kept() {
     // A key of another certificate is refused before a client connects.
     fs::write(&key_path, make_self_signed(&["x".into()], 2026).unwrap().1).unwrap();
     let identity = Identity::load_or_create(&source, 2026).unwrap();
-    assert!(matches!(identity.server_config(&[]), Err(TlsError::Mismatch { .. })));
+    assert!(matches!(Certificate::of(&identity), Err(TlsError::Mismatch { .. })));
 }
 
 #[test]
@@ -123,4 +126,27 @@ fn leftovers_of_a_crash_and_lost_keys() {
     fs::write(tls.join("key.pem"), "garbage").unwrap();
     let message = Identity::load_or_create(&source, 2026).unwrap_err().to_string();
     assert!(message.contains("key.pem"), "{message}");
+}
+
+/// (S14) From the next connection on, and never one that is no use.
+#[test]
+fn another_certificate_is_presented_once_its_file_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(folder.path());
+    let first = Identity::load_or_create(&source, 2026).unwrap();
+    let certificate = Certificate::of(&first).unwrap();
+    let noted = || fs::read_to_string(folder.path().join(FINGERPRINT_FILE)).unwrap().trim().to_owned();
+    certificate.reload(&source);
+    assert_eq!(certificate.fingerprint(), first.fingerprint);
+    let other = tempfile::tempdir().unwrap();
+    let second = Identity::load_or_create(&self::source(other.path()), 2020).unwrap();
+    // Half of a change: the key of the one before.
+    fs::copy(other.path().join(CERTIFICATE_FILE), folder.path().join(CERTIFICATE_FILE)).unwrap();
+    certificate.reload(&source);
+    assert_eq!((certificate.fingerprint(), noted()), (first.fingerprint, first.fingerprint.to_string()));
+    fs::copy(other.path().join(KEY_FILE), folder.path().join(KEY_FILE)).unwrap();
+    certificate.reload(&source);
+    assert_eq!((certificate.fingerprint(), noted()), (second.fingerprint, second.fingerprint.to_string()));
+    assert_eq!(certificate.expires_ms(), second.expires_ms());
+    assert_ne!(second.expires_ms(), first.expires_ms());
 }

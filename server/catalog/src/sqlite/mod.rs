@@ -114,6 +114,15 @@ impl SqliteCatalog {
         Self::open_with(path, clock, BUSY_TIMEOUT)
     }
 
+    /// Whether the catalog at `path` has an older version's schema, which opening it would change.
+    ///
+    /// # Errors
+    /// As [`SqliteCatalog::open`].
+    pub fn is_older(path: &Path) -> Result<bool> {
+        check_exists(path)?;
+        schema::is_older(&connection::open_reader(path, BUSY_TIMEOUT)?)
+    }
+
     /// Creates the catalog of a new repository at `path`, with the namespace
     /// [`DEFAULT_NAMESPACE`](super::DEFAULT_NAMESPACE) and a latch of its own. What a crash leaves of an earlier attempt is taken
     /// over.

@@ -108,6 +108,11 @@ pub(super) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
     tx.commit().or_error("upgrade")
 }
 
+/// Whether the schema is an older version's.
+pub(super) fn is_older(reader: &Connection) -> Result<bool> {
+    Ok(read_version(reader)? < version())
+}
+
 /// Refuses a repository that this build would not continue in the same way.
 pub(super) fn check_parameters(repository: &RepositoryRecord) -> Result<()> {
     if repository.format_version > REPOSITORY_FORMAT {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use holdfast_engine::EngineError;
-use holdfast_engine::catalog::{Access as _, Audit as _, AuditEntry, SqliteCatalog};
+use holdfast_engine::catalog::{Access as _, Audit as _, AuditEntry};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_keys::{KeyTable, OpenKeys, Owner};
 use holdfast_proto::ErrorCode;
@@ -17,7 +17,7 @@ use crate::config::Settings;
 use crate::control::{Running, beside};
 use crate::error::ServiceError;
 use crate::repository::encryption::{self, KeySource, refused, seen};
-use crate::repository::{BLOBS, FolderLock, catalog_path, copies_of, is_repository};
+use crate::repository::{BLOBS, FolderLock, copies_of, is_repository, open_beside};
 
 /// How often a change is made again because the server changed keys itself meanwhile: it does when a namespace gets its first
 /// backup, and when it drops old data keys.
@@ -93,7 +93,7 @@ impl Place {
             return Ok(Vec::new());
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let catalog = SqliteCatalog::open(&catalog_path(&self.settings.data_dir), clock)?;
+        let catalog = open_beside(&self.settings.data_dir, &clock)?;
         let owner = |name: &String| {
             let found = catalog.namespace_by_name(name)?.ok_or_else(|| {
                 ServiceError::new(ErrorCode::NotFound, format!("there is no namespace {name:?}"))
@@ -126,7 +126,6 @@ impl Place {
 
     /// Writes into the audit log what was done. The keys are changed by then, so that it cannot be written is only said.
     pub(super) fn note(&self, action: &str, detail: String) {
-        let path = catalog_path(&self.settings.data_dir);
         if !is_repository(&self.settings.data_dir) {
             return;
         }
@@ -137,7 +136,9 @@ impl Place {
             object: self.table.repository().to_string(),
             detail,
         };
-        if let Err(error) = SqliteCatalog::open(&path, clock).and_then(|catalog| catalog.audit(&entry)) {
+        let told = open_beside(&self.settings.data_dir, &clock)
+            .and_then(|catalog| catalog.audit(&entry).map_err(ServiceError::from));
+        if let Err(error) = told {
             out::note(format_args!("it cannot be written into the audit log: {error}"));
         }
     }

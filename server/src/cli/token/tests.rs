@@ -3,6 +3,7 @@ use holdfast_engine::catalog::{Access as _, Audit as _, PageRequest};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
+use crate::repository::catalog_path;
 
 const NOW_MS: i64 = 1_800_000_000_000;
 

@@ -93,7 +93,7 @@ fn info(app: &App) -> Result<ServerInfo, ServiceError> {
         uptime_seconds: u64::try_from(up_ms / 1000).unwrap_or(0),
         grpc_address: app.addresses.grpc.to_string(),
         http_address: app.addresses.http.to_string(),
-        fingerprint: app.addresses.fingerprint.clone(),
+        fingerprint: app.addresses.certificate.fingerprint().to_string(),
         protocol: Protocol { min: PROTOCOL_MIN, max: PROTOCOL_MAX },
         read_only_reason: app.engine.read_only_reason().map(str::to_owned),
         lease_seconds: app.lease_secs,

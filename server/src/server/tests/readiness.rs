@@ -13,8 +13,10 @@ fn words(readiness: &Readiness) -> Vec<&'static str> {
 async fn a_certificate_that_has_expired() {
     let fixture = Fixture::start().await;
     let app = fixture.server.app();
-    let ends = app.addresses.certificate_expires_ms.expect("the server's own certificate says when it ends");
-    let at = |now| Readiness::new(Arc::clone(&app.engine), Arc::new(ManualClock::new(now)), Some(ends));
+    let ends =
+        app.addresses.certificate.expires_ms().expect("the server's own certificate says when it ends");
+    let certificate = || Arc::clone(&app.addresses.certificate);
+    let at = |now| Readiness::new(Arc::clone(&app.engine), Arc::new(ManualClock::new(now)), certificate());
     assert_eq!(words(&at(ends - 1)), [""; 0]);
     assert_eq!(words(&at(ends)), ["certificate"]);
     fixture.server.stop().await.unwrap();
