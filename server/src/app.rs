@@ -21,7 +21,7 @@ use crate::error::ServiceError;
 use crate::jobs::Jobs;
 use crate::memory::Budget;
 use crate::metrics::Metrics;
-use crate::net::{Link, Origin, TooMany};
+use crate::net::{Held, Link, Origin, TooMany};
 use crate::readiness::Readiness;
 use crate::repository::{Beside, Encryption, Tiers};
 use crate::tasks::{
@@ -224,7 +224,26 @@ impl App {
         work: impl FnOnce(&Arc<Self>) -> Result<T, ServiceError> + Send + 'static,
     ) -> Result<T, ServiceError> {
         let (app, span) = (Arc::clone(self), Span::current());
-        tokio::task::spawn_blocking(move || span.in_scope(|| work(&app))).await?
+        let held = HELD.try_with(Held::clone).ok();
+        let work = move || {
+            let _held = held;
+            span.in_scope(|| work(&app))
+        };
+        tokio::task::spawn_blocking(work).await?
+    }
+}
+
+tokio::task_local! {
+    /// What the request in progress holds, such as its slot. Work that blocks holds it to its end, also of a request that is
+    /// given up: the threads it takes are those of everyone.
+    static HELD: Held;
+}
+
+/// Runs `request`; it and what it does in [`App::blocking`] keep `held`.
+pub(crate) async fn holding<F: Future>(held: Option<Held>, request: F) -> F::Output {
+    match held {
+        Some(held) => HELD.scope(held, request).await,
+        None => request.await,
     }
 }
 

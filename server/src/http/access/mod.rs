@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::problem::Problem;
 use super::state::HttpState;
-use crate::app::App;
+use crate::app::{App, holding};
 use crate::auth::login::{cookie, csrf};
 use crate::auth::{Access, Authenticator, Caller, Credential, WebLogin, named_token};
 use crate::error::ServiceError;
@@ -83,7 +83,7 @@ pub(super) async fn check(State(state): State<HttpState>, mut request: Request, 
     }
     let secret = endpoint.method != "GET" || path == "/session";
     let caller = request.extensions().get::<Identity>().map(|identity| identity.caller.clone());
-    let mut response = next.run(request).await;
+    let mut response = holding(slot.clone(), next.run(request)).await;
     if let Some(caller) = caller.filter(|_| response.status() == StatusCode::FORBIDDEN) {
         note_refusal(&state, endpoint, caller, "outside of its namespaces or VMs").await;
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
+use crate::app::holding;
 use crate::http::bounds::DOWNLOADS_MAX;
+use crate::net::Held;
 
 /// More rows than the pipes between server and client hold: each is some 300 bytes.
 async fn with_many_rows(rows: usize) -> Fixture {
@@ -104,5 +106,33 @@ async fn a_download_ends_with_its_token() {
         }
     };
     assert!(!broken.to_string().is_empty());
+    fixture.server.stop().await.unwrap();
+}
+
+/// Its work goes on on a thread that everyone shares.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_given_up_holds_its_slot_until_its_work_ends() {
+    let fixture = Fixture::start().await;
+    let app = Arc::clone(fixture.server.app());
+    let slot = Arc::new(());
+    let ((begun, is_begun), (go, may_go)) =
+        (tokio::sync::oneshot::channel(), std::sync::mpsc::channel::<()>());
+    let work = async move {
+        let work = move |_: &Arc<App>| {
+            begun.send(()).unwrap();
+            may_go.recv().unwrap();
+            Ok(())
+        };
+        app.blocking(work).await
+    };
+    let request = tokio::spawn(holding(Some(Held::new(Arc::clone(&slot))), work));
+    is_begun.await.unwrap();
+    request.abort();
+    assert!(request.await.unwrap_err().is_cancelled());
+    assert_eq!(Arc::strong_count(&slot), 2, "its work goes on");
+    go.send(()).unwrap();
+    while Arc::strong_count(&slot) > 1 {
+        tokio::task::yield_now().await;
+    }
     fixture.server.stop().await.unwrap();
 }
