@@ -15,11 +15,12 @@ use super::AllSettings;
 use super::fail::Failure;
 use super::out;
 use crate::activity::streams::StreamLimits;
-use crate::config::{Layer, Settings};
+use crate::config::{Layer, Resolved, Settings};
 use crate::insight::agents::reminder;
 use crate::memory::Budget;
 use crate::process::systemd::{self, notify};
 use crate::process::{logging, open_files};
+use crate::repository::snapshot;
 use crate::server::{FIRST_TOKEN_FILE, Server};
 
 /// Threads for blocking calls that are not streams. Each takes milliseconds, except for the few tables being
@@ -31,11 +32,12 @@ const CALL_THREADS: u32 = 80;
 const THREADS_END: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
-    let settings = args.resolve()?.settings;
-    logging::start(&settings);
+    let resolved = args.resolve()?;
+    let settings = &resolved.settings;
+    logging::start(settings);
     open_files::raise_limit();
-    let runtime = runtime(&settings)?;
-    let result = runtime.block_on(serve(&settings));
+    let runtime = runtime(settings)?;
+    let result = runtime.block_on(serve(&resolved));
     runtime.shutdown_timeout(THREADS_END);
     result.map(|()| ExitCode::SUCCESS)
 }
@@ -51,7 +53,8 @@ fn runtime(settings: &Settings) -> Result<Runtime, Failure> {
         .map_err(|error| Failure::new(ErrorCode::Internal, format!("cannot start threads: {error}")))
 }
 
-async fn serve(settings: &Settings) -> Result<(), Failure> {
+async fn serve(resolved: &Resolved) -> Result<(), Failure> {
+    let settings = &resolved.settings;
     let mut signals = Signals::new()?;
     let mut hangup = listen(SignalKind::hangup())?;
     let mut server = {
@@ -67,6 +70,9 @@ async fn serve(settings: &Settings) -> Result<(), Failure> {
             }
         }
     };
+    if let Err(error) = snapshot::keep_settings(resolved) {
+        tracing::warn!(%error, "backups of the server will have other settings than it was started with");
+    }
     announce(settings, &server);
     notify(systemd::READY);
     let ended_by_itself = loop {

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `catalog.snapshot` | the catalog, in the format of the snapshots on the volume |
-//! | `config.toml` | the settings in force |
+//! | `config.toml` | the settings in force: those that the server was started with |
 //! | `tls/cert.pem`, `tls/key.pem` | the self-signed certificate that agents pin, unless the settings name another |
 //!
 //! A crash leaves either the old files or the new ones, and perhaps a temporary file beside them.
@@ -27,6 +27,8 @@ use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
 /// Name of the catalog's copy.
 pub(crate) const CATALOG_FILE: &str = "catalog.snapshot";
 const CONFIG_FILE: &str = "config.toml";
+/// In the data folder: the settings that the server was started with last.
+const STARTED_FILE: &str = "settings.toml";
 /// Above any certificate or key.
 const PEM_MAX_BYTES: u64 = 1 << 20;
 
@@ -54,11 +56,30 @@ pub fn write(resolved: &Resolved, clock: &Arc<dyn Clock>, to: &Path, who: &str) 
             copy_small(&data_dir.join(file), &to.join(file), mode)?;
         }
     }
-    let config: String =
-        resolved.entries().map(|(key, value, origin)| format!("{key} = {value}  # {origin}\n")).collect();
+    // Those that the server was started with: this command may have been told others, or none.
+    let started = data_dir.join(STARTED_FILE);
+    let config = match fs::read_to_string(&started) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => text_of(resolved),
+        read => read.map_err(cannot("read", &started))?,
+    };
     let path = to.join(CONFIG_FILE);
     files::write_durably(&path, config.as_bytes(), files::MODE_SECRET).map_err(cannot("write", &path))?;
     write_catalog(&catalog, clock, to)
+}
+
+/// Keeps the settings that a server was started with, for its [backups](write).
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn keep_settings(resolved: &Resolved) -> Result<(), ServiceError> {
+    let path = resolved.settings.data_dir.join(STARTED_FILE);
+    files::write_durably(&path, text_of(resolved).as_bytes(), files::MODE_SECRET)
+        .map_err(cannot("write", &path))
+}
+
+/// As a configuration file says them.
+fn text_of(resolved: &Resolved) -> String {
+    resolved.entries().map(|(key, value, origin)| format!("{key} = {value}  # {origin}\n")).collect()
 }
 
 fn write_catalog(catalog: &SqliteCatalog, clock: &Arc<dyn Clock>, to: &Path) -> Result<u64, ServiceError> {

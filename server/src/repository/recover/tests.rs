@@ -208,6 +208,16 @@ fn the_backup_of_a_server_comes_back_with_its_certificate() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&to), mode(&to.join(KEY_FILE))), (0o700, 0o600));
     assert!(fs::read_to_string(to.join("config.toml")).unwrap().contains("data_dir = "));
+    // What the server was told by flags or a file, the command need not be told again.
+    let layer = Layer {
+        lease_secs: Some(77),
+        ..Layer { data_dir: Some(folder.path().to_owned()), ..Layer::default() }
+    };
+    snapshot::keep_settings(&resolve(&layer, None, &|_| None).unwrap()).unwrap();
+    snapshot::write(&resolved(folder.path()), &clock(), &to, "test").unwrap();
+    let told = fs::read_to_string(to.join("config.toml")).unwrap();
+    assert!(told.contains("lease_secs = 77  # command line\n"), "{told}");
+    assert_eq!(mode(&folder.path().join("settings.toml")), 0o600);
     let disk = saved(folder.path());
     fs::remove_dir_all(disk.path().join("blobs/snapshots")).unwrap();
     let recovered = recover(disk.path(), disk.path(), Some(&to));
