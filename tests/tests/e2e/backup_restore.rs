@@ -100,11 +100,12 @@ fn every_restore_point_stays_what_it_was() {
         disk.put(day * 5 * MIB + 12_345, &text(100 + day, 300_000));
         if day == 2 {
             disk.resize(9 * MIB + 17);
+            agent.run(&["backup", "--vm", "vm", disk.arg()]).fails(1, &["--accept-change"]);
         }
         if day == 3 {
             disk.resize(30 * MIB);
         }
-        agent.back_up("vm", &[disk.arg()]);
+        agent.back_up("vm", &[disk.arg(), "--accept-change"]);
         days.push(disk.bytes());
     }
     let newest_first = agent.backups("vm");
