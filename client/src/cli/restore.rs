@@ -63,20 +63,18 @@ fn usage(text: String) -> ClientError {
     ClientError::Usage(text)
 }
 
-/// A disk of the VM that the restore point lacks is no mistake of the user's.
+/// The restore point has no disk of this name.
 fn no_disk(backup: &BackupInfo, name: &str, names: &str) -> ClientError {
-    if !backup.missing_disks.iter().any(|missing| missing == name) {
-        return usage(format!("backup {} has no disk {name:?}; it has {names}", backup.id));
-    }
-    ClientError::Refused {
-        code: ErrorCode::NotFound,
-        passes: false,
-        message: format!(
+    let message = if backup.missing_disks.iter().any(|missing| missing == name) {
+        format!(
             "backup {} is partial: it has {names}, but disk {name:?} could not be backed up; restore that disk from an \
              earlier backup, see 'holdfast list --vm {}'",
             backup.id, backup.vm
-        ),
-    }
+        )
+    } else {
+        format!("backup {} has no disk {name:?}; it has {names}", backup.id)
+    };
+    ClientError::Refused { code: ErrorCode::NotFound, passes: false, message }
 }
 
 /// Which disks go where.

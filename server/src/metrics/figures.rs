@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_engine::catalog::{AgentsProofs, DamageTotals, ParityTotals, ProofSummary};
-use holdfast_engine::{Engine, EngineStats, ScrubFindings};
+use holdfast_engine::{Engine, EngineStats, ScrubStatus};
 
 use super::Metrics;
 use super::exposition::Samples;
@@ -54,7 +54,7 @@ struct Figures {
     lost: DamageTotals,
     proofs: ProofSummary,
     agents: Vec<AgentsProofs>,
-    scrub: ScrubFindings,
+    scrub: ScrubStatus,
     recorded: Recorded,
     tasks: TaskFigures,
 }
@@ -104,7 +104,7 @@ impl Figures {
             lost: catalog.damage_totals(None)?,
             proofs: catalog.proof_summary()?,
             agents: catalog.agents_proof_summaries()?,
-            scrub: engine.scrub_status()?.found,
+            scrub: engine.scrub_status()?,
             recorded: Recorded::gather(catalog, labels, now_ms)?,
             tasks: TaskFigures::gather(catalog)?,
         })
@@ -139,10 +139,15 @@ impl Figures {
             samples.float(&n::AGENTS_PROOF_AGE, &[], Duration::from_millis(age_ms).as_secs_f64());
             samples.whole(&n::UNPROVEN_BY_AGENTS, &[], self.agents.iter().map(|found| found.never).sum());
         }
-        samples.whole(&n::SCRUBBED, &[], self.scrub.container_bytes);
-        samples.whole(&n::SCRUB_FOUND, &["damaged_containers"], self.scrub.damaged_containers);
-        samples.whole(&n::SCRUB_FOUND, &["unsound_restore_points"], self.scrub.unsound_restore_points);
-        samples.whole(&n::SCRUB_FOUND, &["false_digests"], self.scrub.false_digests);
+        let ScrubStatus { found, began_ms, ended_ms, .. } = &self.scrub;
+        if let Some(since_ms) = ended_ms.or(Some(*began_ms).filter(|began_ms| *began_ms > 0)) {
+            let age_ms = u64::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0);
+            samples.float(&n::SCRUB_PASS_AGE, &[], Duration::from_millis(age_ms).as_secs_f64());
+        }
+        samples.whole(&n::SCRUBBED, &[], found.container_bytes);
+        samples.whole(&n::SCRUB_FOUND, &["damaged_containers"], found.damaged_containers);
+        samples.whole(&n::SCRUB_FOUND, &["unsound_restore_points"], found.unsound_restore_points);
+        samples.whole(&n::SCRUB_FOUND, &["false_digests"], found.false_digests);
     }
 
     fn add_stats(&self, samples: &mut Samples) {

@@ -158,6 +158,8 @@ metrics! {
         "Containers and restore_points that were never read again since they were written";
     OLDEST_PROOF_AGE = Gauge Seconds "holdfast_oldest_proof_age_seconds" ["part"]
         "Time since the scrub last proved sound what it read longest ago, or, if it never did, since that was written, by part: containers or restore_points";
+    SCRUB_PASS_AGE = Gauge Seconds "holdfast_scrub_pass_age_seconds" []
+        "Time since the scrub has read everything that is on this machine once, or, if it never did, since it began to; absent before that";
     AGENTS_PROOF_AGE = Gauge Seconds "holdfast_agents_proof_age_seconds" []
         "Time since an agent last verified the VM of end-to-end encrypted namespaces that waits longest, or, if none ever did, since its first restore point; absent without such VMs";
     UNPROVEN_BY_AGENTS = Gauge Count "holdfast_unproven_by_agents" []

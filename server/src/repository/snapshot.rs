@@ -67,7 +67,7 @@ pub fn write(resolved: &Resolved, clock: &Arc<dyn Clock>, to: &Path, who: &str) 
     write_catalog(&catalog, clock, to)
 }
 
-/// Keeps the settings that a server was started with, for its [backups](write).
+/// Keeps the settings that a server was started with, for its [backups](write()).
 ///
 /// # Errors
 /// When the file cannot be written.

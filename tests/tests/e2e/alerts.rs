@@ -69,7 +69,7 @@ const CASES: &[Case] = &[
     case(
         "HoldfastScrubLate",
         "5m",
-        &[(r#"holdfast_oldest_proof_age_seconds{part="containers"}"#, "60x143 7000000x719 60x4000")],
+        &[("holdfast_scrub_pass_age_seconds", "60x143 7000000x719 60x4000")],
         "54h",
         &["6h", "120h"],
     ),
@@ -135,6 +135,13 @@ const CASES: &[Case] = &[
         &[(r#"holdfast_last_run_failed_disks{namespace="n",backup_job="j"}"#, LONG)],
         "90m",
         &["20m", "200m"],
+    ),
+    case(
+        "HoldfastScheduleSkipped",
+        "5m",
+        &[(r#"holdfast_schedules_skipped_total{kind="reclaim"}"#, "0x47 1x1000")],
+        "10h",
+        &["2h", "60h"],
     ),
     case(
         "HoldfastManyRefusals",

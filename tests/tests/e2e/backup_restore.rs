@@ -151,6 +151,7 @@ fn restored_files_are_their_owners_unless_told_otherwise() {
     assert_eq!(restore(&["--mode", "0664"]), (Some(0), 0o664), "whatever the umask");
     assert_eq!(restore(&[]), (Some(0), 0o600), "whatever the file had that is replaced");
     assert_eq!(restore(&["--mode", "4755"]).0, Some(2));
+    assert_eq!(restore(&["--disk", "NOSUCH"]).0, Some(1));
     disk.assert_same(&to);
 }
 

@@ -81,7 +81,7 @@ fn one_of_four_connections_is_cut_and_the_backup_goes_on() {
     // All of them, several times.
     let proxy = Proxy::cutting(server.grpc(), 12 << 20, 3);
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 3, 48 << 20);
-    server.agent().through(proxy.address()).run(&args(&disk, &[])).ok();
+    server.agent().through(proxy.address()).run(&args(&disk, &["--accept-change"])).ok();
     assert_eq!(server.agent().read_back("vm"), disk.bytes());
     let data_dir = server.data_dir().to_owned();
     server.stop();

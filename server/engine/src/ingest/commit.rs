@@ -185,13 +185,20 @@ pub(super) fn record_failure(
     let may_be_sealed = !withdraw(core, session);
     let mut details: Vec<DetailRow> = Vec::new();
     let mut containers = Vec::new();
-    let mut reason = Some(reason);
+    // Agents begin it with the disk that failed.
+    let is_of = |slot: &DiskSlot| {
+        let name = reason.strip_prefix("disk ").and_then(|rest| rest.strip_prefix(slot.name.as_str()));
+        name.is_some_and(|rest| rest.starts_with(':'))
+    };
+    let is_of_one = session.disks.iter().any(is_of);
+    let mut left = Some(reason);
     for slot in &session.disks {
         let mut state = slot.state.lock();
         state.abandon();
         let mut row = details_row(core, session, slot, &state);
         row.status = status;
-        let why = state.failure().or_else(|| reason.take()).unwrap_or_default();
+        let own = || left.take_if(|_| !is_of_one || is_of(slot));
+        let why = state.failure().or_else(own).unwrap_or_default();
         row.error = plain_text(why, KEPT_REASON_MAX_BYTES);
         row.finished_ms = core.clock.now_ms();
         details.push(row);
@@ -205,7 +212,7 @@ pub(super) fn record_failure(
     core.sealed.forget(&containers);
     let stored_bytes = containers.iter().map(|container| container.stored_bytes).sum();
     let ending = session.charge.ending();
-    let left: Vec<Leftover> = containers.iter().map(leftover).collect();
+    let leftovers: Vec<Leftover> = containers.iter().map(leftover).collect();
     core.catalog.record_failed_run(&FailedRun {
         attempt: attempt(core, session, who),
         details,
@@ -217,7 +224,7 @@ pub(super) fn record_failure(
         for slot in &session.disks {
             slot.state.lock().release();
         }
-        core.store.leftovers.leave(left);
+        core.store.leftovers.leave(leftovers);
     }
     Ok(())
 }

@@ -137,7 +137,7 @@ fn alerts_ask_for_metrics_that_exist_and_say_what_to_do() {
         "holdfast_read_only",
         "holdfast_damaged_restore_points",
         "holdfast_open_damage",
-        "holdfast_oldest_proof_age_seconds",
+        "holdfast_scrub_pass_age_seconds",
         "holdfast_last_run_failed_disks",
         "holdfast_bucket_lag_seconds",
         "holdfast_bucket_failing",

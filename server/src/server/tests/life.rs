@@ -135,6 +135,7 @@ async fn background_jobs_are_listed_and_end_with_the_server() {
             "ended-access",
             "ended-logins",
             "audit-counts",
+            "certificate",
             "audit",
             "damage",
             "index-repair",
