@@ -53,7 +53,7 @@ async function fill(server: Server, disks: string): Promise<void> {
 /** A backup that its user stops once it has begun: a row that is not done. */
 async function interrupted(server: Server, disk: string): Promise<void> {
   await change(disk, 0, 12, 1234);
-  const child = start("holdfast", ["backup", "--vm", "db", "--job", "hourly", "--json", "--limit-upload", "1MB", `root=${disk}`], agentEnv(server.reach));
+  const child = start("holdfast", ["backup", "--vm", "db", "--job", "hourly", "--accept-change", "--json", "--limit-upload", "1MB", `root=${disk}`], agentEnv(server.reach));
   await new Promise<void>((done) => {
     let said = "";
     child.stdout?.on("data", (text: Buffer) => {
