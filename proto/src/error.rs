@@ -57,7 +57,7 @@ codes! {
     NotFound = "not-found", NotFound, 1;
     /// In use by another client: one backup of a VM at a time.
     Busy = "busy", Aborted, 6;
-    /// What was shown is no longer so; look again, and decide anew.
+    /// The state changed after it was shown; look again, and decide anew.
     Changed = "changed", FailedPrecondition, 1;
     /// The session is unknown, ended or its lease ran out; start a new one.
     SessionGone = "session-gone", FailedPrecondition, 1;

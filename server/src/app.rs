@@ -68,7 +68,7 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// Where browsers connect.
     pub http: SocketAddr,
-    /// What they are shown.
+    /// The certificate that clients are shown.
     pub certificate: Arc<Certificate>,
 }
 
@@ -234,8 +234,8 @@ impl App {
 }
 
 tokio::task_local! {
-    /// What the request in progress holds, such as its slot. Work that blocks holds it to its end, also of a request that is
-    /// given up: the threads it takes are those of everyone.
+    /// Slot and room of the request in progress. Blocking work holds them to its end, also when the request is given up: all
+    /// requests share its threads.
     static HELD: Held;
 }
 

@@ -94,7 +94,7 @@ pub(crate) const TURN_TOLD_EVERY: Duration = Duration::from_secs(5);
 /// After which the next in line gets a slot of a tenant that holds at least two more than its own.
 pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a stream brings or takes in [`TURN_PATIENCE`] at least; one that could and does not gives way.
+/// Least progress of a stream in [`TURN_PATIENCE`], in bytes; a stream that could make it and does not gives way.
 pub(crate) const MOVES_BYTES: u64 = 1024 << 10;
 
 /// Calls of one token at once, streams included, on all its connections.

@@ -31,7 +31,7 @@ pub trait Scrubs: Send + Sync + fmt::Debug {
     fn doubt(&self, backup: BackupId) -> Result<()>;
     /// Up to `limit` restore points in doubt, by id.
     fn in_doubt(&self, limit: u32) -> Result<Vec<BackupId>>;
-    /// Whether something of a restore point is known to be lost, or in doubt.
+    /// Returns true if part of a restore point is known to be lost, or is in doubt.
     fn may_lack(&self, backup: BackupId) -> Result<bool>;
     /// Replaces what is known to be lost of a restore point; nothing: it is whole. Either way it is in doubt no more. When a restore point that was whole
     /// is not any more, or is again, the audit log says so. Whether something changed; a restore point that was deleted

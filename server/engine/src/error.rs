@@ -120,7 +120,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether the volume says only that it cannot read something at the moment: waiting may help, and nothing follows for
+    /// Returns true if the volume cannot read something at the moment: waiting may help, and nothing follows for
     /// what is stored.
     pub fn may_pass(&self) -> bool {
         match self {
@@ -130,7 +130,7 @@ impl EngineError {
         }
     }
 
-    /// Whether it says something of what was read alone: who reads many goes on with the others.
+    /// Returns true if the error concerns one object: a reader of many objects goes on with the others.
     pub const fn is_of_one_object(&self) -> bool {
         matches!(
             self,

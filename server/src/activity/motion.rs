@@ -1,4 +1,4 @@
-//! Whether a stream moves: one that could and does not holds its slot for nothing.
+//! Tells streams that move from streams that could and do not: these hold their slots for nothing.
 //!
 //! A stream waits for its peer or for this server. Only the first is its own doing, so time in which this server works for
 //! it does not count. It moves while it brings or takes [`MOVES_BYTES`] in [`TURN_PATIENCE`], 17 KiB/s: less than the slowest
@@ -18,7 +18,7 @@ struct State {
     works_since: Option<Instant>,
 }
 
-/// See the module's text.
+/// Progress of one stream since it last moved.
 #[derive(Debug)]
 pub(super) struct Motion(Mutex<State>);
 
@@ -61,7 +61,7 @@ impl Motion {
         }
     }
 
-    /// Whether it is its peer that does not move it, and has not for long.
+    /// Returns true if the peer alone keeps the stream from moving, and has done so for [`TURN_PATIENCE`].
     pub(super) fn is_idle(&self) -> bool {
         let state = self.0.lock();
         let idle = Instant::now().saturating_duration_since(state.since);
@@ -72,7 +72,7 @@ impl Motion {
 /// Bytes of a disk count for so much less than bytes that are sent: an agent that reads tells of 64 MiB by a few bytes.
 const READ_FOR_SENT: u64 = 64;
 
-/// What a message is worth that tells of `extents` and took `sent_bytes`.
+/// Progress, in bytes, of a message that reports `extents` and took `sent_bytes`.
 pub(crate) const fn worth(extents: u64, sent_bytes: u64) -> u64 {
     let read_bytes = extents.saturating_mul(holdfast_proto::limits::EXTENT_BYTES as u64);
     sent_bytes.saturating_add(read_bytes / READ_FOR_SENT)

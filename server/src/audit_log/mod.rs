@@ -33,7 +33,7 @@ pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 /// the catalog counts on. Calls without a valid token do not write: theirs are then of [`MANY_TOKENS`].
 const KEYS_MAX: usize = AUDIT_REPEATS_MAX;
 
-/// What refused calls named, once there are too many events to tell.
+/// Actor of refused calls, once there are too many to list each.
 const MANY_TOKENS: &str = "many tokens";
 
 /// What makes events the same: action, actor and key.

@@ -1,4 +1,4 @@
-//! What a call requires of its caller. Each door has a table of its calls, and one check reads both.
+//! Requirements of a call. Each door has a table of its calls, and one check reads both.
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_proto::ErrorCode;
@@ -6,7 +6,7 @@ use holdfast_proto::ErrorCode;
 use super::Caller;
 use crate::error::ServiceError;
 
-/// What a call requires of its caller.
+/// The requirement of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing.

@@ -16,7 +16,7 @@ use crate::error::ServiceError;
 pub struct Caller {
     pub token: TokenRecord,
     pub peer: Option<SocketAddr>,
-    /// Whether a refusal of this call is in the audit log.
+    /// Set once a refusal of this call is in the audit log.
     refusal_noted: Arc<AtomicBool>,
 }
 

@@ -67,7 +67,7 @@ struct Asked {
 /// The file that says what the server presents.
 enum Trusted {
     Certificate(PathBuf),
-    /// What it notes of the certificate that it presents, whatever is in the certificate's file meanwhile.
+    /// The server's note of the certificate that it presents; the certificate's file may be newer.
     Fingerprint(PathBuf),
 }
 

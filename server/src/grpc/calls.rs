@@ -5,10 +5,10 @@ use holdfast_engine::catalog::token::Action;
 
 use crate::auth::Access;
 
-/// What paths of calls begin with.
+/// Prefix of the paths of calls.
 pub(super) const PREFIX: &str = "/holdfast.v1.";
 
-/// What an answer takes of memory while its client does not read it.
+/// Memory that an answer takes while its client does not read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerKind {
     /// A few fields.

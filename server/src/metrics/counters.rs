@@ -241,7 +241,7 @@ impl Counters {
         self.grpc_duration.get_or_create(&MethodLabels { method }).observe(took.as_secs_f64());
     }
 
-    /// What a schedule had to start was left out.
+    /// Counts a task of this kind that its schedule left out.
     pub(crate) fn schedule_skipped(&self, kind: &'static str) {
         self.skipped.get_or_create(&KindLabels { kind }).inc();
     }

@@ -30,7 +30,7 @@ const PAGE: u32 = 500;
 /// Restore points that are tried again at most: where more cannot be read, another try will not do.
 const AGAIN_MAX: usize = 500;
 
-/// How long what cannot be read is left alone before it is tried again.
+/// Pause before restore points that could not be read are tried again.
 const REST: Duration = Duration::from_secs(60);
 
 /// What to verify.
@@ -53,7 +53,7 @@ struct Figures {
     /// Not read, because they lie in an archive in part.
     #[serde(default)]
     archived: u64,
-    /// Of these it is not known: they could not be read.
+    /// Restore points that could not be read, and so not judged.
     #[serde(default)]
     unclear: u64,
     bytes: u64,

@@ -16,7 +16,7 @@ struct Presented {
     expires_ms: Option<i64>,
 }
 
-/// See the module's text.
+/// The certificate that listeners present.
 #[derive(Debug)]
 pub struct Certificate(RwLock<Presented>);
 

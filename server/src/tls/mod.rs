@@ -130,7 +130,7 @@ impl Identity {
         Ok(identity)
     }
 
-    /// What `source` has now.
+    /// Reads the identity that `source` has now.
     fn find(source: &IdentitySource<'_>) -> Result<Self, TlsError> {
         match source.provided {
             Some((certificate, key)) => Self::read(certificate, key),

@@ -29,7 +29,7 @@ pub enum FetchError {
 pub struct Fetched {
     pub blobs: u64,
     pub bytes: u64,
-    /// Those that cannot be read there now: archived, refused, or damaged.
+    /// Blobs that cannot be read there now: archived, refused, or damaged.
     pub unreadable: u64,
 }
 
@@ -93,7 +93,7 @@ impl TieredVolume {
                             }
                             // An archive is not thawed for this, but only when it is asked for.
                             Err(VolumeError::NotReadableNow { .. }) => sum.lock().unreadable += 1,
-                            // (R10) Whoever needs it reads it there, and meets the damage.
+                            // (R10) Later readers read it there, and meet the damage.
                             Err(error) if error.proves_damage() => {
                                 tracing::error!(%name, %error, "an object of the bucket is damaged and stays there alone");
                                 sum.lock().unreadable += 1;

@@ -10,7 +10,7 @@ const MAGIC: &str = "holdfast-lease 1";
 /// Characters of a name at most.
 const NAME_MAX: usize = 200;
 
-/// What a name says, for people: whoever can write to the bucket chooses it.
+/// A name, fit to print: any writer to the bucket can choose it.
 pub(crate) fn plain(name: &str) -> String {
     let is_plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     name.chars().take(NAME_MAX).map(|c| if is_plain(c) { c } else { '?' }).collect()

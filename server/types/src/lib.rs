@@ -1,5 +1,4 @@
-//! What volumes, catalogs and the engine all name: [`ids`] of things, the [`clock`] that is passed in, and whose files are
-//! ([`owner`]).
+//! Types that volumes, catalogs and the engine share: [`ids`], the [`clock`] that is passed in, and the [`owner`] of files.
 
 pub mod clock;
 pub mod ids;

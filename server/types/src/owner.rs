@@ -10,7 +10,7 @@ use std::path::Path;
 /// made stays as it is.
 ///
 /// # Errors
-/// Those of the system, but not that root may not do it.
+/// The system's; a file system that refuses a change of owner to root is no error.
 pub fn adopt(made: &File, path: &Path) -> io::Result<()> {
     let folder = folder_of(path)?;
     if folder.uid() == 0 || made.metadata()?.uid() != 0 {

@@ -162,7 +162,7 @@ impl VolumeError {
         }
     }
 
-    /// Whether the object may be readable later, with nothing done about this one: neither a key nor a thaw is missing.
+    /// Returns true if the object may become readable by waiting: neither a key nor a thaw is missing.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         self.is_unreadable_now() && !self.lacks_key() && !self.is_archived()

@@ -87,7 +87,7 @@ export function useGet<P extends PathOf<"GET">>(subject: string, path: P, query:
 /** Who is logged in, and in whose place when another tab logged in. */
 export type Who = Session & { replaced?: string | undefined };
 
-/** Forgets what was shown to whoever was logged in before. */
+/** Forgets everything shown to the user who was logged in before. */
 export const forget = (client: QueryClient): void => client.removeQueries({ predicate: (query) => query.queryKey[0] !== "session" });
 
 /** Who is logged in; `null` when no one is. All tabs share one login, so another one may have changed it. */

@@ -1,7 +1,7 @@
 /** The address, which is the only place that keeps filters, so that every view can be linked to. */
 
 import { useCallback } from "react";
-// As the address has them: wouter's own hooks decode once, and whoever reads names from that would decode again.
+// As the address has them: wouter's own hooks decode once, and reading names from those would decode twice.
 import { navigate, usePathname, useSearch } from "wouter/use-browser-location";
 
 /** The query of the address, and a way to change some of it. `null` and empty remove a parameter. */

@@ -53,7 +53,7 @@ pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
         problems
             .push(format!("{incomplete} restore points lack a row of their disks, or it contradicts itself"));
     }
-    // A column of another name, or a text that is none, is right for the database.
+    // The database accepts a column of another name, and text that is not UTF-8.
     if let Err(error) = backups::read_each(connection) {
         problems.push(format!("a restore point cannot be read: {error}"));
     }

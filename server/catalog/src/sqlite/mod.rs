@@ -114,7 +114,7 @@ impl SqliteCatalog {
         Self::open_with(path, clock, BUSY_TIMEOUT)
     }
 
-    /// Whether the catalog at `path` has an older version's schema, which opening it would change.
+    /// Returns true if the catalog at `path` has an older version's schema, which opening it would change.
     ///
     /// # Errors
     /// As [`SqliteCatalog::open`].

@@ -108,7 +108,7 @@ pub(super) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
     tx.commit().or_error("upgrade")
 }
 
-/// Whether the schema is an older version's.
+/// Returns true if the schema is an older version's.
 pub(super) fn is_older(reader: &Connection) -> Result<bool> {
     Ok(read_version(reader)? < version())
 }

@@ -98,7 +98,7 @@ impl IndexError {
         }
     }
 
-    /// Whether a file of the index cannot be read at the moment.
+    /// Returns true if a file of the index cannot be read at the moment.
     pub fn is_unreadable_now(&self) -> bool {
         match self {
             Self::Volume(error) => error.is_unreadable_now(),

@@ -169,7 +169,7 @@ pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::Co
     Ok(Some(v1::CommitResponse { backup_id: backup.id.to_string(), details }))
 }
 
-/// What is kept of why a disk, or a session, ended without a restore point.
+/// Longest reason kept for a disk or session that ended without a restore point, in bytes.
 const KEPT_REASON_MAX_BYTES: usize = 500;
 
 /// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in

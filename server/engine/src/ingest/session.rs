@@ -38,7 +38,7 @@ pub(crate) struct Session {
     pub(super) starter: Starter,
     /// Names of disks of the VM that the agent could not read.
     pub(super) missing_disks: Vec<String>,
-    /// What the VM's latest restore point has, and this backup has not, without a word why.
+    /// (W16) Disks, or ends of disks, of the VM's latest restore point that this backup would drop without a stated reason.
     pub(super) lost: Option<String>,
     pub(super) started_ms: i64,
     pub(super) disks: Vec<DiskSlot>,

@@ -67,7 +67,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Whether what failed may be had elsewhere, or is lost. (R4) What the volume cannot give now is neither.
+    /// Returns true if the data that failed is looked for elsewhere, or lost. (R4) Data that the volume cannot give now is neither.
     const fn goes_on(&self, error: &ContainerError) -> bool {
         error.is_damage()
             || matches!(self.on_damage, OnDamage::Report) && !matches!(error, ContainerError::Volume(_))

@@ -40,6 +40,7 @@ mod quota;
 mod readiness;
 mod reclaim;
 mod reliance;
+mod renames;
 mod retention;
 mod returned;
 mod room;

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 use crate::layout::DecodeError;
 use crate::secret::{KEY_BYTES, Secret, SecretBytes};
 
-/// What a file may ask for at most: what this version writes. A start must not be made to take all memory, or hours, by a
+/// Limits of the cost that a file may ask for: the cost this version writes. A start must not be made to take all memory, or hours, by a
 /// slot that someone planted.
 pub const MEMORY_MAX_KIB: u32 = 64 << 10;
 pub const PASSES_MAX: u32 = 3;

@@ -127,7 +127,7 @@ async fn a_tenant_with_all_slots_gives_way_to_one_that_has_waited() {
     assert_eq!(streams.queues()[2].1, 1, "the greedy one's third stream waits on");
 }
 
-/// Of one slot no one holds two more than another, so whoever sends a query every 5 s would keep it for ever.
+/// With one slot, no token ever holds two more than another: a query every 5 s would keep it for ever.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_could_move_and_does_not_gives_way() {
     let streams = streams();

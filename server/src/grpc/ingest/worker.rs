@@ -43,7 +43,7 @@ impl Disk for DiskStream {
     }
 }
 
-/// What a message brings of its disk. A query brings nothing by itself.
+/// Progress that a message brings, in bytes. A query brings none.
 fn worth_of(kind: &Kind, wire_bytes: u64) -> u64 {
     match kind {
         Kind::Extents(v1::Extents { unchanged, zero, chunked }) => {

@@ -56,6 +56,15 @@ async fn all<T: Send + 'static>(
     answer?.into_inner().collect::<Result<Vec<_>, _>>().await.map(drop)
 }
 
+/// The summary at the end of a run of rules.
+async fn summary(answer: tonic::Streaming<v1::ForgetResponse>) -> v1::ForgetSummary {
+    let messages: Vec<v1::ForgetResponse> = answer.map(Result::unwrap).collect().await;
+    match messages.last().unwrap().kind.clone() {
+        Some(v1::forget_response::Kind::Summary(summary)) => summary,
+        _ => panic!("{messages:?}"),
+    }
+}
+
 /// Makes the call about the VM in namespace "mine", so that it changes nothing that matters to the next.
 #[expect(clippy::too_many_lines, reason = "an arm for each call")]
 async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(), Status> {
@@ -482,10 +491,7 @@ async fn a_vm_with_too_many_restore_points_is_skipped_and_named() {
     assert_eq!((leaving.points.len(), leaving.skipped), (2, vec!["many".to_owned()]), "backups go on");
     let run = v1::RunPolicyRequest { namespace: "mine".into(), name: "all".into(), ..Default::default() };
     let answer = manage.run_policy(admin.request(run)).await.unwrap().into_inner();
-    let messages: Vec<v1::ForgetResponse> = answer.map(Result::unwrap).collect().await;
-    let Some(v1::forget_response::Kind::Summary(summary)) = messages.last().unwrap().kind.clone() else {
-        panic!("{messages:?}")
-    };
+    let summary = summary(answer).await;
     assert_eq!((summary.deleted, summary.skipped_vms), (1, vec!["many".to_owned()]));
     assert_eq!(admin.list_backups("mine").await.unwrap().len(), 22);
     fixture.server.stop().await.unwrap();
@@ -537,10 +543,7 @@ async fn what_is_carried_out_is_what_was_shown() {
     assert_eq!(points().await, 3);
 
     let answer = manage.run_policy(grpc("", true)).await.unwrap().into_inner();
-    let messages: Vec<v1::ForgetResponse> = answer.map(Result::unwrap).collect().await;
-    let Some(v1::forget_response::Kind::Summary(summary)) = messages.last().unwrap().kind.clone() else {
-        panic!("{messages:?}")
-    };
+    let summary = summary(answer).await;
     let shown = run(json!({ "dry_run": true })).await.ok();
     assert_eq!(shown["plan"].as_str(), Some(summary.plan.as_str()));
     let done = run(json!({ "dry_run": false, "plan": shown["plan"] })).await.ok();

@@ -12,7 +12,7 @@ use tonic::Code;
 use super::*;
 use crate::grpc::calls::{AnswerKind, CALLS};
 
-/// What a call that is not read may hold beside a page: what goes to a connection at a time.
+/// Memory that an unread call may hold beside a page: one chunk on its way to the connection.
 const SHORT_BYTES: usize = 16 << 10;
 
 type Sent = hyper::Request<Full<Bytes>>;
@@ -82,7 +82,7 @@ impl Unread {
 
 async fn connect(fixture: &Fixture, address: SocketAddr) -> SendRequest<Full<Bytes>> {
     let stream = TokioIo::new(fixture.tls(address).await);
-    // Whoever wants to cost the server memory lets it send as little as possible.
+    // A client that wants to cost the server memory lets it send as little as possible.
     let mut builder = Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(1 << 10).initial_connection_window_size(64 << 10);
     let (sender, connection) = builder.handshake(stream).await.unwrap();
@@ -137,7 +137,7 @@ async fn every_call_by_a_reader_that_never_reads() {
     fixture.server.stop().await.unwrap();
 }
 
-/// What cannot be decoded is its sender's fault, and no error of the server's.
+/// A message that cannot be decoded is the fault of its sender, not of the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_decoded_is_an_invalid_call() {
     let fixture = Fixture::start().await;

@@ -149,7 +149,7 @@ fn a_kind_may_have_many_schedules_of_its_own() {
     assert_eq!(options, [r#"{"policy":1}"#, r#"{"policy":3}"#]);
 }
 
-/// (G11) It switches off neither the schedule nor whoever watches it.
+/// (G11) A pause switches off neither the schedule nor its alert.
 #[test]
 fn a_pause_that_is_forgotten_ends_and_what_it_left_out_is_counted() {
     let mut bench = bench();
@@ -203,7 +203,7 @@ fn schedules_that_are_gone_leave_nothing() {
     assert_eq!(waiting, 9, "all ten were due, and one was done");
 }
 
-/// What makes room has a place, whatever else is due.
+/// Tasks that make room have places of their own, whatever else is due.
 #[test]
 fn a_thousand_that_are_due_at_once_leave_a_place_to_reclaim() {
     let bench = Bench::new();

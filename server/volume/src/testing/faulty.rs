@@ -78,7 +78,7 @@ impl<V: Volume> FaultyVolume<V> {
         self.state.lock().capacity_bytes = Some(bytes);
     }
 
-    /// Whether its capacity is limited.
+    /// Returns true if its capacity is limited.
     pub fn is_limited(&self) -> bool {
         self.state.lock().capacity_bytes.is_some()
     }

@@ -158,7 +158,7 @@ fn a_kit_whose_page_cannot_be_written_is_taken_back() {
     assert_eq!((&after["slots"], &after["recovery_kit"]), (&before["slots"], &false.into()));
 }
 
-/// Of every file and folder below it: who owns it, by path.
+/// Owners of all files and folders below `folder`, by path.
 fn owners(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

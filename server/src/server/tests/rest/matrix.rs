@@ -401,7 +401,7 @@ fn check_operation(what: &str, operation: &Value, who: Who) {
     }
 }
 
-/// What a call by an administrator leaves in the audit log; none: it reads, and no restore point's contents.
+/// The audit entry of a call by an administrator; empty: it reads, and not the contents of a restore point.
 fn entry(method: &str, path: &str) -> &'static str {
     match (method, path) {
         ("POST", "/login") => "login",
@@ -456,7 +456,7 @@ async fn every_endpoint_and_every_refusal_has_its_entry_in_the_audit_log() {
     seeded.fixture.server.stop().await.unwrap();
 }
 
-/// What a token for some VMs does not get that one for all would, of VMs that are not its own.
+/// Endpoints that refuse a token limited to some VMs, where an unlimited one is served.
 const CONFINED: &[(&str, &str)] = &[
     ("POST", "/vms/{namespace}/{vm}/owner"),
     ("GET", "/backups/{id}/thaw"),
