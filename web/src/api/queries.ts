@@ -199,36 +199,20 @@ export const useAudit = () =>
     getNextPageParam: (page) => page.next_page_token ?? undefined,
   });
 
-/** Creates a token. Its text is in this answer and nowhere else. */
-export function useCreateToken() {
+/** A change. It is done once the server answers: what it makes stale is fetched behind it, which can take long or fail. */
+export function useChange<Wanted, Given>(what: readonly ChangedSubject[], change: (wanted: Wanted) => Promise<Given>) {
   const client = useQueryClient();
-  return useMutation({
-    mutationFn: (token: CreateToken) => post("/tokens", token),
-    onSuccess: () => invalidated(client, ["tokens", "backups"]),
-  });
+  return useMutation({ mutationFn: change, onSuccess: () => void invalidated(client, what) });
 }
+
+/** Creates a token. Its text is in this answer and nowhere else. */
+export const useCreateToken = () => useChange(["tokens", "backups"], (token: CreateToken) => post("/tokens", token));
 
 /** Gives a VM to another owner. */
-export function useChangeOwner(namespace: string, vm: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (owner: string) => postTo("/vms/{namespace}/{vm}/owner", { namespace, vm }, { owner }),
-    onSuccess: () => invalidated(client, ["backups"]),
-  });
-}
+export const useChangeOwner = (namespace: string, vm: string) =>
+  useChange(["backups"], (owner: string) => postTo("/vms/{namespace}/{vm}/owner", { namespace, vm }, { owner }));
 
-export function useRevokeToken() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (id: string) => remove("/tokens/{id}", { id }),
-    onSuccess: () => invalidated(client, ["tokens"]),
-  });
-}
+export const useRevokeToken = () => useChange(["tokens"], (id: string) => remove("/tokens/{id}", { id }));
 
-export function useSetQuota() {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: ({ name, quota }: { name: string; quota: Quota }) => put("/namespaces/{name}/quota", { name }, quota),
-    onSuccess: () => invalidated(client, ["tokens", "backups"]),
-  });
-}
+export const useSetQuota = () =>
+  useChange(["tokens", "backups"], ({ name, quota }: { name: string; quota: Quota }) => put("/namespaces/{name}/quota", { name }, quota));

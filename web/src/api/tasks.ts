@@ -1,9 +1,9 @@
 /** Tasks and their schedules. The event `changed` names `tasks` whenever one gets on. */
 
-import { useInfiniteQuery, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 
 import { get, post, postTo, put, type QueryOf } from "./client";
-import { invalidated, useGet } from "./queries";
+import { useChange, useGet } from "./queries";
 import type { SetSchedule, StartTask, TaskKind } from "./schema";
 
 /** Tasks, newest first, page by page. */
@@ -21,26 +21,12 @@ export const useTask = (id: string) =>
 
 export const useSchedules = () => useGet("schedules", "/schedules");
 
-export function useStartTask() {
-  const client = useQueryClient();
-  return useMutation({ mutationFn: (task: StartTask) => post("/tasks", task), onSuccess: () => invalidated(client, ["tasks"]) });
-}
+export const useStartTask = () => useChange(["tasks"], (task: StartTask) => post("/tasks", task));
 
 export type Steering = "pause" | "resume" | "cancel";
 
 /** Pauses, resumes or cancels a task. */
-export function useSteer(id: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (how: Steering) => postTo(`/tasks/{id}/${how}`, { id }, undefined),
-    onSuccess: () => invalidated(client, ["tasks"]),
-  });
-}
+export const useSteer = (id: string) => useChange(["tasks"], (how: Steering) => postTo(`/tasks/{id}/${how}`, { id }, undefined));
 
-export function useSetSchedule(kind: TaskKind) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (schedule: SetSchedule) => put("/schedules/{kind}", { kind }, schedule),
-    onSuccess: () => invalidated(client, ["tasks"]),
-  });
-}
+export const useSetSchedule = (kind: TaskKind) =>
+  useChange(["tasks"], (schedule: SetSchedule) => put("/schedules/{kind}", { kind }, schedule));

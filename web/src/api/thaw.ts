@@ -1,9 +1,9 @@
 /** What of a restore point lies in the archive of the bucket, and bringing it back. */
 
-import { keepPreviousData, useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 
 import { get, postTo } from "./client";
-import { invalidated } from "./queries";
+import { useChange } from "./queries";
 import type { StartThaw } from "./schema";
 
 /** How often it is looked at again while it is thawed: a look is a walk over all that the restore point needs. */
@@ -19,10 +19,5 @@ export const useThaw = (id: string, days: number, enabled = true) =>
     refetchInterval: (query) => (query.state.data?.task === null ? false : UNDER_WAY_MS),
   });
 
-export function useStartThaw(id: string) {
-  const client = useQueryClient();
-  return useMutation({
-    mutationFn: (wanted: StartThaw) => postTo("/backups/{id}/thaw", { id }, wanted),
-    onSuccess: () => invalidated(client, ["tasks"]),
-  });
-}
+export const useStartThaw = (id: string) =>
+  useChange(["tasks"], (wanted: StartThaw) => postTo("/backups/{id}/thaw", { id }, wanted));
