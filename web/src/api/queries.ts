@@ -70,7 +70,7 @@ export function invalidated(client: QueryClient, what: readonly ChangedSubject[]
 }
 
 /** The namespace that a query asks about; empty: all. */
-const namespaceOf = (key: QueryKey = []): unknown => (key[2] as { namespace?: unknown } | undefined)?.namespace ?? "";
+export const namespaceOf = (key: QueryKey = []): unknown => (key[2] as { namespace?: unknown } | undefined)?.namespace ?? "";
 
 /** One GET as a query: `subject` is what it is about. */
 export function useGet<P extends PathOf<"GET">>(subject: string, path: P, query: QueryOf<P> = {}, enabled = true) {

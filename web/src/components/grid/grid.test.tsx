@@ -1,13 +1,13 @@
 import { QueryClientProvider } from "@tanstack/react-query";
-import { fireEvent, render, screen, waitFor, within } from "@testing-library/react";
+import { act, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { makeQueryClient, source } from "../../api/queries";
 import type { DetailRow } from "../../api/schema";
 import { DETAIL_COLUMNS, defaultVisibility } from "../../pages/details/columns";
 import { detailRow } from "../../test/fixtures";
-import { Refusal, serve, type Asked } from "../../test/server";
+import { held, Refusal, serve, type Asked } from "../../test/server";
 import { target } from "./useGridFocus";
 import { pagesOf } from "./useWindow";
 import { WindowTable } from "./WindowTable";
@@ -26,7 +26,7 @@ function page({ params }: Asked) {
 
 function draw(changes: Partial<Parameters<typeof WindowTable<DetailRow>>[0]> = {}) {
   const handlers = { onSort: vi.fn<(sort: string) => void>(), onOpen: vi.fn<(row: DetailRow) => void>() };
-  const table = (sort: string) => (
+  const table = (sort: string, more: typeof changes = {}) => (
     <QueryClientProvider client={client}>
       <WindowTable<DetailRow>
         label="Runs"
@@ -39,12 +39,13 @@ function draw(changes: Partial<Parameters<typeof WindowTable<DetailRow>>[0]> = {
         empty={<p>Nothing here</p>}
         {...handlers}
         {...changes}
+        {...more}
       />
     </QueryClientProvider>
   );
   const client = makeQueryClient();
   const view = render(table("-started"));
-  return { ...handlers, ...view, again: (sort: string) => view.rerender(table(sort)) };
+  return { ...handlers, ...view, client, again: (sort: string, more: typeof changes = {}) => view.rerender(table(sort, more)) };
 }
 
 /** jsdom lays nothing out; the virtualizer reads these. */
@@ -195,6 +196,18 @@ describe("a table of 100,000 rows", () => {
     screen.getByText("Rows 400,001 to 800,000 of 932,067");
   });
 
+  it("never shows rows of another namespace while the chosen one's are on their way", async () => {
+    const late = held<object>();
+    serve({ "GET /details": (asked: Asked) => (asked.params.get("namespace") === "b" ? late.promise : page(asked)) });
+    const of = (namespace: string) => ({ source: source("details", "/details", { namespace }) });
+    const { again } = draw(of("a"));
+    await screen.findByText("vm0");
+    again("-started", of("b"));
+    expect(screen.queryByText("vm0")).toBeNull();
+    late.resolve({ items: [detailRow(7)], total: 1, offset: 0 });
+    await screen.findByText("vm7");
+  });
+
   it("says so when there is nothing, and when the server refuses", async () => {
     serve({ "GET /details": { items: [], total: 0, offset: 0 } });
     const { unmount } = draw();
@@ -203,6 +216,31 @@ describe("a table of 100,000 rows", () => {
     serve({});
     draw();
     expect((await screen.findByRole("alert")).textContent).toContain("not-found");
+  });
+});
+
+describe("a table that is left open", () => {
+  beforeEach(() => {
+    layOut(600);
+    vi.useFakeTimers({ now: Date.parse("2026-11-20T00:01:00Z"), shouldAdvanceTime: true });
+  });
+  afterEach(() => vi.useRealTimers());
+
+  it("says as of when its rows are, also where a page never came", async () => {
+    serve({ "GET /details": page });
+    const { container } = draw();
+    await screen.findByText("vm0");
+    vi.stubGlobal("fetch", () => new Promise(() => {}));
+    await act(() => vi.advanceTimersByTimeAsync(300_000));
+    screen.getByText(/^As of 2026-11-20 00:01/);
+    // Rows 150 to 250: one page that answered, and one that did not.
+    scroll(container, 190 * 36);
+    await act(() => vi.advanceTimersByTimeAsync(1000));
+    screen.getByText(/^As of 2026-11-20 00:01/);
+    scroll(container, 50_000 * 36);
+    await act(() => vi.advanceTimersByTimeAsync(1000));
+    expect(screen.queryByText("vm0")).toBeNull();
+    screen.getByText(/^As of 2026-11-20 00:01/);
   });
 });
 

@@ -7,7 +7,7 @@ import { useQueries, type UseQueryResult } from "@tanstack/react-query";
 import { useEffect, useMemo, useState } from "react";
 
 import { ApiError } from "../../api/error";
-import type { Page, Source } from "../../api/queries";
+import { namespaceOf, type Page, type Source } from "../../api/queries";
 
 /** Rows in a request: a few screens, about 200 KB of JSON. */
 export const PAGE_ROWS = 200;
@@ -50,22 +50,33 @@ export function useWindow<Row>(source: Source<Row>, first: number, last: number)
     combine: combined<Row>,
   });
 
-  // The list that answered last: its length stays known between its pages, and its rows stay while another list loads.
-  const [known, setKnown] = useState<{ key: string; rows: ReadonlyMap<number, Row>; total: number } | null>(null);
-  const { rows, total } = found;
-  if (total !== undefined && (known?.key !== key || known.rows !== rows)) setKnown({ key, rows, total });
-  const ownTotal = total ?? (known?.key === key ? known.total : undefined);
-  const before = ownTotal === undefined && found.error === null ? known : null;
+  // The list that answered last: its length and age stay known between its pages, and its rows stay while another list loads.
+  const [known, setKnown] = useState<Known<Row> | null>(null);
+  const { rows, total, answeredMs } = found;
+  if (total !== undefined && (known?.key !== key || known.rows !== rows)) setKnown({ key, of: source.key, rows, total, answeredMs });
+  const own = known?.key === key ? known : null;
+  const ownTotal = total ?? own?.total;
+  const stays = ownTotal === undefined && found.error === null && known !== null && namespaceOf(known.of) === namespaceOf(source.key);
+  const before = stays ? known : null;
   return {
     total: before?.total ?? ownTotal,
     rows: before?.rows ?? rows,
     stale: before !== null,
     fetching: found.fetching,
     error: found.error,
-    answeredMs: found.answeredMs,
+    answeredMs: total === undefined ? ((before ?? own)?.answeredMs ?? 0) : answeredMs,
     waiting: found.waiting,
     retry: found.retry,
   };
+}
+
+/** A list that answered. */
+interface Known<Row> {
+  key: string;
+  of: Source<Row>["key"];
+  rows: ReadonlyMap<number, Row>;
+  total: number;
+  answeredMs: number;
 }
 
 const isPassing = (error: unknown): boolean => error instanceof ApiError && error.passing;
@@ -78,7 +89,7 @@ function combined<Row>(results: UseQueryResult<Page<Row>>[]) {
     rows,
     total: results.find(({ data }) => data !== undefined)?.data?.total,
     fetching: results.some((result) => result.isFetching),
-    answeredMs: Math.min(...results.map((result) => result.dataUpdatedAt)),
+    answeredMs: Math.min(...results.filter(({ data }) => data !== undefined).map((result) => result.dataUpdatedAt)),
     waiting: results.some((result) => result.isFetching || result.error !== null),
     // Where there are rows, one that passes leaves them as they were, which their age tells.
     error: results.find(({ data, error }) => error !== null && (data === undefined || !isPassing(error)))?.error ?? null,
