@@ -13,7 +13,7 @@ interface BlocksProps {
 }
 
 export function Blocks({ base, shown, all, onBase }: BlocksProps) {
-  if (all <= ROWS_MAX) return null;
+  if (all <= ROWS_MAX && base === 0) return null;
   return (
     <p className="grid-blocks">
       <span className="muted">{`Rows ${count(base + 1)} to ${count(base + shown)} of ${count(all)}`}</span>

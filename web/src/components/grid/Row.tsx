@@ -8,8 +8,10 @@ import { isNumber, type GridColumn } from "./column";
 interface RowProps<T> {
   /** `undefined` while it is loading: its cells are the same, so that they keep the focus. */
   row: T | undefined;
-  /** Position in the whole list, from 0. */
+  /** Position among the rows that can be scrolled through, from 0. */
   index: number;
+  /** Position of the first of those in the whole list. */
+  base: number;
   columns: readonly { id: string }[];
   specs: ReadonlyMap<string, GridColumn<T>>;
   className: string;
@@ -20,11 +22,11 @@ interface RowProps<T> {
   onOpen: (row: T) => void;
 }
 
-function PlainRow<T>({ row, index, columns, specs, className, stop, onOpen }: RowProps<T>) {
+function PlainRow<T>({ row, index, base, columns, specs, className, stop, onOpen }: RowProps<T>) {
   return (
     <tr
       className={`grid-row ${row === undefined ? "grid-skeleton" : className}`}
-      aria-rowindex={index + 2}
+      aria-rowindex={base + index + 2}
       data-row={index}
       onClick={row === undefined ? undefined : () => onOpen(row)}
     >

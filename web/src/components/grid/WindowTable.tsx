@@ -63,6 +63,8 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
   const [block, setBlock] = useState({ key, base: 0 });
   const base = block.key === key ? block.base : 0;
   const list = useWindow(source, base + range.first, base + range.last);
+  // A list that became shorter than where this block begins has its rows before it.
+  if (base > 0 && list.total !== undefined && base >= list.total) setBlock({ key, base: 0 });
   const total = Math.max(0, Math.min(ROWS_MAX, (list.total ?? 0) - base));
   // Spans of time, such as 3 min ago, go on.
   const ticked = useNow();
@@ -151,6 +153,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
       key={index}
       row={row}
       index={index}
+      base={base}
       columns={leaves}
       specs={byId}
       className={row === undefined ? "" : (props.rowClass?.(row) ?? "")}
@@ -173,7 +176,7 @@ export function WindowTable<T extends object>(props: WindowTableProps<T>) {
           className="grid"
           role="grid"
           aria-label={props.label}
-          aria-rowcount={waiting ? -1 : total + 1}
+          aria-rowcount={list.total === undefined ? -1 : list.total + 1}
           aria-colcount={leaves.length}
           aria-busy={list.fetching}
           style={{ width }}

@@ -196,6 +196,34 @@ describe("a table of 100,000 rows", () => {
     screen.getByText("Rows 400,001 to 800,000 of 932,067");
   });
 
+  it("goes back to the beginning when the list becomes shorter than what is before the rows shown", async () => {
+    let many = 932_067;
+    serve({ "GET /details": (asked: Asked) => ({ ...page(asked), total: many }) });
+    const { container, client } = draw();
+    await screen.findByText("vm0");
+    fireEvent.click(screen.getByRole("button", { name: "Next rows" }));
+    fireEvent.click(screen.getByRole("button", { name: "Next rows" }));
+    screen.getByText("Rows 800,001 to 932,067 of 932,067");
+    await waitFor(() => expect(client.isFetching()).toBe(0));
+    many = 1000;
+    await act(() => client.refetchQueries());
+    await screen.findByText("vm0");
+    expect(screen.queryByText(/^Rows /)).toBeNull();
+    expect(container.querySelectorAll("tr.grid-row").length).toBeGreaterThan(1);
+  });
+
+  it("tells the place in the whole list of rows that begin later, and the length of that list", async () => {
+    const many = 932_067;
+    serve({ "GET /details": (asked: Asked) => ({ ...page(asked), total: many }) });
+    const { container } = draw();
+    await screen.findByText("vm0");
+    const grid = screen.getByRole("grid");
+    expect(grid.getAttribute("aria-rowcount")).toBe("932068");
+    fireEvent.click(screen.getByRole("button", { name: "Next rows" }));
+    expect(grid.getAttribute("aria-rowcount")).toBe("932068");
+    expect(container.querySelector("tr.grid-row")?.getAttribute("aria-rowindex")).toBe("400002");
+  });
+
   it("never shows rows of another namespace while the chosen one's are on their way", async () => {
     const late = held<object>();
     serve({ "GET /details": (asked: Asked) => (asked.params.get("namespace") === "b" ? late.promise : page(asked)) });
