@@ -57,6 +57,30 @@ describe("a page that is left open", () => {
     await waitFor(() => expect(screen.getByRole("status").textContent).toContain("As of"));
   });
 
+  it("says it of a page that was hidden only once an answer has been awaited since", async () => {
+    serve({ "GET /totals": { vms: 1 } });
+    draw(<Page />);
+    await screen.findByText("1 VMs, 60 s ago");
+    const look = (state: "hidden" | "visible") => {
+      vi.spyOn(document, "visibilityState", "get").mockReturnValue(state);
+      act(() => void document.dispatchEvent(new Event("visibilitychange", { bubbles: true })));
+    };
+    look("hidden");
+    await pass(600_000);
+    vi.stubGlobal("fetch", vi.fn(() => new Promise(() => {})));
+    look("visible");
+    await pass(1000);
+    expect(fetch).toHaveBeenCalled();
+    expect(screen.queryByRole("status")).toBeNull();
+    await pass(60_000);
+    await waitFor(() => expect(screen.getByRole("status").textContent).toContain("As of"));
+    look("hidden");
+    await pass(600_000);
+    look("visible");
+    await pass(1000);
+    expect(screen.queryByRole("status")).toBeNull();
+  });
+
   it("says nothing of what is asked for only once", async () => {
     draw(<Once />);
     await screen.findByText("answer");

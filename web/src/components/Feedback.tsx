@@ -1,12 +1,12 @@
 /** What is shown in place of data: skeletons, errors, and what to do first. */
 
 import type { UseQueryResult } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { useEffect, useState, type ReactNode } from "react";
 
 import { ApiError, explain } from "../api/error";
 import { minute } from "../format/time";
 import { Icon } from "./icons";
-import { useNow } from "./today";
+import { LOOK_MS, useNow } from "./today";
 
 /** An answer that is older is not taken for how things are: several later ones should have come. */
 const LATE_MS = 150_000;
@@ -54,10 +54,32 @@ export function Empty({ title, children }: { title: string; children?: ReactNode
   );
 }
 
+/** Whether an answer has been awaited for a while on a page that is in view: a hidden one does not ask. */
+function useOverdue(waiting: boolean): boolean {
+  const [overdue, setOverdue] = useState(false);
+  useEffect(() => {
+    if (!waiting) return;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const begin = () => {
+      clearTimeout(timer);
+      setOverdue(false);
+      if (document.visibilityState !== "hidden") timer = setTimeout(() => setOverdue(true), LOOK_MS);
+    };
+    begin();
+    window.addEventListener("visibilitychange", begin);
+    return () => {
+      clearTimeout(timer);
+      window.removeEventListener("visibilitychange", begin);
+    };
+  }, [waiting]);
+  return waiting && overdue;
+}
+
 /** Says of when data is, once newer data should have come and has not. */
 export function AsOf({ at, waiting }: { at: number; waiting: boolean }) {
   const now = useNow();
-  if (at === 0 || !waiting || now - at <= LATE_MS) return null;
+  const overdue = useOverdue(waiting);
+  if (at === 0 || !overdue || now - at <= LATE_MS) return null;
   return (
     <p className="note note-warn" role="status">
       <Icon name="clock" />

@@ -4,7 +4,8 @@ import { useSyncExternalStore } from "react";
 
 import { day } from "../format/time";
 
-const LOOK_MS = 30_000;
+/** How often the clock is looked at. */
+export const LOOK_MS = 30_000;
 
 function subscribe(look: () => void): () => void {
   const timer = setInterval(look, LOOK_MS);
