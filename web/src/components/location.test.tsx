@@ -1,9 +1,10 @@
 import { act, render, screen } from "@testing-library/react";
 import { Link, Route, Switch } from "wouter";
+import { usePathname } from "wouter/use-browser-location";
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { fill, url } from "../api/client";
-import { link, useNamespace, useParams, useVmPath, vmPath } from "./location";
+import { link, useNamespace, useParams, vmOf, vmPath } from "./location";
 
 /** Pieces in which a name can be mistaken for something else once it is decoded, or not, too often. */
 const PIECES = ["%", "%2f", "%2F", "%25", "%252f", "/", "\\", "?", "#", "&", "=", "+", " ", ",", ";", ":", "@", "$", "'", '"', "<", "..", ".", "~", "é", "名", "😀", "a", "Z", "0", "web-01"];
@@ -28,7 +29,7 @@ function* names(count: number): Generator<string> {
 /** What the page of the address would be about. */
 function Shown() {
   const [params, change] = useParams();
-  const vm = useVmPath();
+  const vm = vmOf(usePathname());
   const namespace = useNamespace();
   return (
     <>

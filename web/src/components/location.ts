@@ -2,7 +2,7 @@
 
 import { useCallback } from "react";
 // As the address has them: wouter's own hooks decode once, and reading names from those would decode twice.
-import { navigate, usePathname, useSearch } from "wouter/use-browser-location";
+import { navigate, useSearch } from "wouter/use-browser-location";
 
 /** The query of the address, and a way to change some of it. `null` and empty remove a parameter. */
 export function useParams(): [URLSearchParams, (changes: Record<string, string | null>, replace?: boolean) => void] {
@@ -49,5 +49,3 @@ export function vmOf(path: string): { namespace: string; vm: string } | null {
     return null;
   }
 }
-
-export const useVmPath = () => vmOf(usePathname());
