@@ -53,6 +53,9 @@ export function makeQueryClient(): QueryClient {
   });
 }
 
+/** Of a question that is not repeated by itself: its answer is the one to decide by, or each asking is recorded. */
+export const ONCE = { refetchInterval: false, refetchOnWindowFocus: false } as const;
+
 /** First words of the keys that an event's `what` makes stale. */
 const STALE_BY: Record<ChangedSubject, readonly string[]> = {
   details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage", "damage"],
@@ -190,13 +193,14 @@ export const useDamage = (query: QueryOf<"/damage">) =>
     getNextPageParam: (page) => page.next_page_token ?? undefined,
   });
 
-/** The audit log, newest first, page by page. */
+/** The audit log, newest first, page by page. Reading it is an entry of it, too. */
 export const useAudit = () =>
   useInfiniteQuery({
     queryKey: ["audit"],
     queryFn: ({ pageParam, signal }) => get("/audit", { query: { page_size: 50, page_token: pageParam }, signal }),
     initialPageParam: "",
     getNextPageParam: (page) => page.next_page_token ?? undefined,
+    ...ONCE,
   });
 
 /** A change. It is done once the server answers: what it makes stale is fetched behind it, which can take long or fail. */

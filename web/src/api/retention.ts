@@ -3,11 +3,8 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 
 import { post, postTo, put, remove, removeWith } from "./client";
-import { useChange, useGet } from "./queries";
+import { ONCE, useChange, useGet } from "./queries";
 import type { SetPolicy, SimulatePolicy } from "./schema";
-
-/** Of a question whose answer is the one to decide by. */
-const ONCE = { refetchInterval: false, refetchOnWindowFocus: false } as const;
 
 /** What deleting these restore points would free: counted over everything in use, so no event asks for it again. */
 export const useFreed = (ids: readonly string[]) =>
