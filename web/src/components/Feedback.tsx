@@ -89,7 +89,7 @@ export function AsOf({ at, waiting }: { at: number; waiting: boolean }) {
 }
 
 interface AsyncProps<T> {
-  query: UseQueryResult<T>;
+  query: Pick<UseQueryResult<T>, "data" | "error" | "dataUpdatedAt" | "isFetching" | "refetch">;
   /** Height of the skeleton, so that nothing jumps when the data comes. */
   height?: number;
   lines?: number;

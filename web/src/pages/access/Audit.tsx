@@ -3,7 +3,7 @@
 import { useAudit } from "../../api/queries";
 import type { AuditEntry } from "../../api/schema";
 import { Card } from "../../components/Card";
-import { Empty, ErrorNote, Skeleton } from "../../components/Feedback";
+import { Async, Empty } from "../../components/Feedback";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { count } from "../../format/numbers";
 import { minute, second } from "../../format/time";
@@ -30,17 +30,18 @@ const COLUMNS: SimpleColumn<AuditEntry>[] = [
 
 export function Audit() {
   const audit = useAudit();
-  const entries = audit.data?.pages.flatMap((page) => page.items);
+  const entries = audit.data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <Card title="Audit log" hint="Logins, tokens, backups and deletions, newest first.">
-      {audit.error !== null && <ErrorNote error={audit.error} onRetry={() => void audit.refetch()} />}
-      {entries === undefined ? (
-        audit.error === null && <Skeleton lines={6} />
-      ) : entries.length === 0 ? (
-        <Empty title="Nothing yet" />
-      ) : (
-        <SimpleTable caption="Audit log" columns={COLUMNS} rows={entries} rowKey={(entry) => entry.id} />
-      )}
+      <Async query={audit} lines={6}>
+        {() =>
+          entries.length === 0 ? (
+            <Empty title="Nothing yet" />
+          ) : (
+            <SimpleTable caption="Audit log" columns={COLUMNS} rows={entries} rowKey={(entry) => entry.id} />
+          )
+        }
+      </Async>
       {audit.hasNextPage && (
         <button type="button" className="button" disabled={audit.isFetchingNextPage} onClick={() => void audit.fetchNextPage()}>
           {audit.isFetchingNextPage ? "Loading…" : "Load older entries"}

@@ -6,7 +6,7 @@ import { useDamage } from "../../api/queries";
 import type { DamagedDisk } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { rangesOf } from "../../components/DamageBanner";
-import { ErrorNote } from "../../components/Feedback";
+import { Async } from "../../components/Feedback";
 import { vmPath } from "../../components/location";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { bytes } from "../../format/bytes";
@@ -28,12 +28,17 @@ const COLUMNS: SimpleColumn<DamagedDisk>[] = [
 export function Lost() {
   const damage = useDamage({ page_size: PAGE });
   const first = damage.data?.pages[0];
-  if (first === undefined || first.restore_points === 0) return null;
+  // Where no answer came, nothing is known to be well.
+  if (first === undefined ? damage.error === null : first.restore_points === 0) return null;
+  const hint =
+    first &&
+    `${plural(first.restore_points, "restore point")}, ${plural(first.disks, "disk")}, ${bytes(first.bytes)}. The next backup that has this data heals them; holdfast restore --keep-going restores the rest.`;
   const rows = damage.data?.pages.flatMap((page) => page.items) ?? [];
   return (
-    <Card title="What cannot be restored" className="wide" hint={`${plural(first.restore_points, "restore point")}, ${plural(first.disks, "disk")}, ${bytes(first.bytes)}. The next backup that has this data heals them; holdfast restore --keep-going restores the rest.`}>
-      <SimpleTable caption="What cannot be restored" columns={COLUMNS} rows={rows} rowKey={(row) => `${row.backup}/${row.disk}`} />
-      {damage.error !== null && <ErrorNote error={damage.error} onRetry={() => void damage.refetch()} />}
+    <Card title="What cannot be restored" className="wide" hint={hint}>
+      <Async query={damage}>
+        {() => <SimpleTable caption="What cannot be restored" columns={COLUMNS} rows={rows} rowKey={(row) => `${row.backup}/${row.disk}`} />}
+      </Async>
       {damage.hasNextPage && (
         <button type="button" className="button" disabled={damage.isFetchingNextPage} onClick={() => void damage.fetchNextPage()}>
           {damage.isFetchingNextPage ? "Loading…" : "Load more"}

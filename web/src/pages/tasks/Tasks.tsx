@@ -29,18 +29,19 @@ export default function Tasks() {
         <Start kinds={schedules.data?.items.map((each) => each.kind) ?? []} />
       </div>
       <Card title="Under way" className={open.some((task) => task.status === "running") ? "running" : ""}>
-        {tasks.error !== null && <ErrorNote error={tasks.error} onRetry={() => void tasks.refetch()} />}
-        {all === undefined ? (
-          tasks.error === null && <Skeleton lines={3} />
-        ) : open.length === 0 ? (
-          <p className="muted">No task is under way.</p>
-        ) : (
-          <ul className="sessions">
-            {open.map((task) => (
-              <OpenTask key={task.id} task={task} onShow={() => setShown(task.id)} />
-            ))}
-          </ul>
-        )}
+        <Async query={tasks} lines={3}>
+          {() =>
+            open.length === 0 ? (
+              <p className="muted">No task is under way.</p>
+            ) : (
+              <ul className="sessions">
+                {open.map((task) => (
+                  <OpenTask key={task.id} task={task} onShow={() => setShown(task.id)} />
+                ))}
+              </ul>
+            )
+          }
+        </Async>
       </Card>
       <Card title="Schedules" hint="When tasks start by themselves. Retention policies have schedules of their own.">
         <Async query={schedules} height={140}>
@@ -48,7 +49,7 @@ export default function Tasks() {
         </Async>
       </Card>
       <Card title="History" hint="Of each kind the newest 500, for two years.">
-        {all === undefined ? <Skeleton lines={4} /> : ended.length === 0 ? <Empty title="No task has ended yet" /> : <History tasks={ended} onShow={setShown} />}
+        {all === undefined ? tasks.error === null && <Skeleton lines={4} /> : ended.length === 0 ? <Empty title="No task has ended yet" /> : <History tasks={ended} onShow={setShown} />}
         {tasks.hasNextPage && (
           <button type="button" className="button" disabled={tasks.isFetchingNextPage} onClick={() => void tasks.fetchNextPage()}>
             {tasks.isFetchingNextPage ? "Loading…" : "Load older tasks"}

@@ -6,7 +6,7 @@ import { makeQueryClient } from "../../api/queries";
 import type { Task } from "../../api/schema";
 import { App } from "../../app";
 import { session } from "../../test/fixtures";
-import { serve } from "../../test/server";
+import { Refusal, serve } from "../../test/server";
 import { figuresOf, progressOf } from "./words";
 
 type Listener = (event: { data: string }) => void;
@@ -70,6 +70,12 @@ describe("tasks", () => {
     await waitFor(() => expect(bar.getAttribute("aria-valuenow")).toBe("60"));
     const row = region("History").getByRole("row", { name: /freed 2.00 MiB, containers deleted 3/ });
     within(row).getByText("4 min 05 s");
+  });
+
+  it("are not awaited for ever once they are refused", async () => {
+    open({ "GET /tasks": new Refusal(403, { title: "Forbidden", code: "forbidden", detail: "this concerns every VM" }) });
+    await screen.findByText("this concerns every VM");
+    expect(screen.queryByRole("status", { name: "Loading" })).toBeNull();
   });
 
   it("are started, paused and cancelled", async () => {

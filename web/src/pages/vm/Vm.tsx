@@ -9,7 +9,7 @@ import { may, useWho } from "../../api/session";
 import { Calendar } from "../../charts/Calendar";
 import { TimeChart } from "../../charts/TimeChart";
 import { Card } from "../../components/Card";
-import { Async, ErrorNote, Skeleton } from "../../components/Feedback";
+import { Async } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
 import { link } from "../../components/location";
 import { Stat } from "../../components/Stat";
@@ -127,8 +127,9 @@ function Contents({ vm }: { vm: VmDetail }) {
             )
           }
         >
-          {backups.error !== null && <ErrorNote error={backups.error} onRetry={() => void backups.refetch()} />}
-          {backups.data === undefined && backups.error === null ? <Skeleton lines={6} /> : <RestorePoints points={shown} />}
+          <Async query={backups} lines={6}>
+            {() => <RestorePoints points={shown} />}
+          </Async>
           {day === "" && backups.hasNextPage && (
             <button type="button" className="button" disabled={backups.isFetchingNextPage} onClick={() => void backups.fetchNextPage()}>
               {backups.isFetchingNextPage ? "Loading…" : "Load older restore points"}
