@@ -146,6 +146,21 @@ describe("roles", () => {
   });
 });
 
+describe("a token for some VMs", () => {
+  beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
+
+  it("is told that tasks are for tokens of every VM, and does not ask for them", async () => {
+    const log = serve({ ...ANSWERS, "GET /session": session({ name: "some", role: "operator", actions: ["catalog", "report", "operate"], every_vm: false }) });
+    window.history.replaceState(null, "", "/tasks");
+    app();
+    await screen.findByText("This page covers every VM");
+    const places = within(screen.getByRole("navigation", { name: "Pages" })).getAllByRole("link").map((each) => each.getAttribute("href"));
+    expect(places).toContain("/storage");
+    expect(places).not.toContain("/tasks");
+    expect(log.some((asked) => /^\/(tasks|schedules)/.test(asked.path))).toBe(false);
+  });
+});
+
 describe("a token made on the Access page", () => {
   beforeEach(() => vi.stubGlobal("EventSource", SilentEvents));
 

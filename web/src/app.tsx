@@ -5,8 +5,8 @@ import { Component, lazy, Suspense, useEffect, useRef, type ReactNode } from "re
 import { Route, Switch } from "wouter";
 import { usePathname } from "wouter/use-browser-location";
 
-import { coversAll, may, SessionGate, useWho } from "./api/session";
-import type { Action } from "./api/schema";
+import { coversAll, coversEveryVm, may, SessionGate, useWho } from "./api/session";
+import type { Action, Session } from "./api/schema";
 import { LiveProvider } from "./api/useLive";
 import { DamageBanner } from "./components/DamageBanner";
 import { EncryptionBanner } from "./components/EncryptionBanner";
@@ -86,9 +86,9 @@ function Main() {
             {vm !== null && <Route path="/vms/:namespace/:vm">{page("catalog", <Vm {...vm} />)}</Route>}
             <Route path="/namespaces">{page("catalog", <Namespaces />)}</Route>
             <Route path="/retention">{page("catalog", <Retention />)}</Route>
-            <Route path="/tasks">{page("operate", <Tasks />, true)}</Route>
-            <Route path="/storage">{page("operate", <Storage />, true)}</Route>
-            <Route path="/bucket">{page("operate", <Tiers />, true)}</Route>
+            <Route path="/tasks">{page("operate", <Tasks />, coversEveryVm)}</Route>
+            <Route path="/storage">{page("operate", <Storage />, coversAll)}</Route>
+            <Route path="/bucket">{page("operate", <Tiers />, coversAll)}</Route>
             <Route path="/access">{page("manage_tokens", <Access />)}</Route>
             <Route>
               <Empty title="Page not found">
@@ -120,16 +120,32 @@ function titleOf(path: string): string {
   return name === undefined ? "Holdfast" : `${name} · Holdfast`;
 }
 
-const page = (action: Action, children: ReactNode, whole = false) => (
-  <Allowed action={action} whole={whole}>
+const page = (action: Action, children: ReactNode, covers: AllowedProps["covers"] = () => true) => (
+  <Allowed action={action} covers={covers}>
     {children}
   </Allowed>
 );
 
+interface AllowedProps {
+  action: Action;
+  /** Whether the token covers as much as the page is about. */
+  covers: (session: Session) => boolean;
+  children: ReactNode;
+}
+
 /** A page for roles that have access to it, and an explanation for the others. */
-function Allowed({ action, whole, children }: { action: Action; whole: boolean; children: ReactNode }) {
+function Allowed({ action, covers, children }: AllowedProps) {
   const session = useWho();
-  if (may(session, action) && (!whole || coversAll(session))) return children;
+  if (may(session, action) && covers(session)) return children;
+  if (may(session, action) && coversAll(session)) {
+    return (
+      <Empty title="This page covers every VM">
+        <p>
+          The token <strong>{session.name}</strong> is limited to some VMs. To see this page, log in with a token for all VMs.
+        </p>
+      </Empty>
+    );
+  }
   if (may(session, action)) {
     return (
       <Empty title="This page covers the whole repository">

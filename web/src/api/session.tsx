@@ -22,6 +22,9 @@ export const may = (session: Session, action: Action): boolean => session.action
 /** Whether the token covers the whole repository. Only then can it see what is not split by namespace. */
 export const coversAll = (session: Session): boolean => session.namespaces.length === 0;
 
+/** Whether the token covers every VM of the whole repository. Only then can it see tasks, which are not split by VM. */
+export const coversEveryVm = (session: Session): boolean => coversAll(session) && session.every_vm;
+
 interface GateProps {
   /** Shown when no one is logged in. The address stays, so that the wanted page follows the login. */
   login: ReactNode;

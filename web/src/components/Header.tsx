@@ -4,8 +4,8 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 
 import { useNamespaces, useServer } from "../api/queries";
-import { coversAll, may, useLogout, useWho } from "../api/session";
-import type { Action } from "../api/schema";
+import { coversAll, coversEveryVm, may, useLogout, useWho } from "../api/session";
+import type { Action, Session } from "../api/schema";
 import { useLiveState } from "../api/useLive";
 import { Icon, Mark, type IconName } from "./icons";
 import { link, useNamespace, useParams } from "./location";
@@ -18,8 +18,8 @@ interface Place {
   short: string;
   icon: IconName;
   action: Action;
-  /** Only for tokens that cover every namespace. */
-  whole?: boolean;
+  /** Only for tokens that cover so much. */
+  covers?: (session: Session) => boolean;
   /** Only where copies are kept in a bucket. */
   bucket?: boolean;
 }
@@ -31,9 +31,9 @@ export const PLACES: readonly Place[] = [
   { path: "/vms", label: "VMs", short: "VMs", icon: "vms", action: "catalog" },
   { path: "/namespaces", label: "Namespaces", short: "Names", icon: "person", action: "catalog" },
   { path: "/retention", label: "Retention", short: "Retention", icon: "keep", action: "catalog" },
-  { path: "/tasks", label: "Tasks", short: "Tasks", icon: "tasks", action: "operate", whole: true },
-  { path: "/storage", label: "Storage", short: "Storage", icon: "storage", action: "operate", whole: true },
-  { path: "/bucket", label: "Bucket", short: "Bucket", icon: "bucket", action: "operate", whole: true, bucket: true },
+  { path: "/tasks", label: "Tasks", short: "Tasks", icon: "tasks", action: "operate", covers: coversEveryVm },
+  { path: "/storage", label: "Storage", short: "Storage", icon: "storage", action: "operate", covers: coversAll },
+  { path: "/bucket", label: "Bucket", short: "Bucket", icon: "bucket", action: "operate", covers: coversAll, bucket: true },
   { path: "/access", label: "Access", short: "Access", icon: "access", action: "manage_tokens" },
 ];
 
@@ -51,7 +51,7 @@ export function Header() {
           <span className="brand-name">Holdfast</span>
         </Link>
         <nav className="nav" aria-label="Pages">
-          {PLACES.filter((place) => may(session, place.action) && (place.whole !== true || coversAll(session)) && (place.bucket !== true || hasBucket)).map((place) => {
+          {PLACES.filter((place) => may(session, place.action) && (place.covers?.(session) ?? true) && (place.bucket !== true || hasBucket)).map((place) => {
             const here = place.path === "/" ? path === "/" : path === place.path || path.startsWith(`${place.path}/`);
             return (
               <Link

@@ -6,6 +6,7 @@ export const session = (changes: Partial<Session> = {}): Session => ({
   name: "first",
   role: "admin",
   namespaces: [],
+  every_vm: true,
   actions: ["catalog", "report", "operate", "manage_tokens", "retain"],
   csrf: "csrf-token",
   expires: null,

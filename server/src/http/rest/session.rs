@@ -44,6 +44,8 @@ pub(super) struct Session {
     role: &'static str,
     /// The token's namespaces; empty: all
     namespaces: Vec<String>,
+    /// Whether the token is for every VM of its namespaces
+    every_vm: bool,
     /// What the role may do
     #[schema(value_type = Vec<words::Action>)]
     actions: Vec<&'static str>,
@@ -64,6 +66,7 @@ impl Session {
             name: token.name.clone(),
             role: token.role.as_str(),
             namespaces: namespace_names(app.catalog(), token)?,
+            every_vm: token.vm_patterns.is_empty(),
             actions: Action::ALL
                 .iter()
                 .filter(|action| token.role.may(**action))

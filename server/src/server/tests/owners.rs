@@ -100,6 +100,9 @@ async fn an_operator_gives_a_vm_to_another_owner() {
     }
     let operator = fixture.token_of(Role::Operator, "x", &["w*"]);
     assert_eq!(fixture.ask(ask(&operator, "a\nb")).await.status, 400);
+    // The web UI then does not offer it what is for every VM.
+    assert_eq!(fixture.get(&operator, "/api/v1/session").await.ok()["every_vm"], false);
+    assert_eq!(fixture.get(&fixture.admin_token(), "/api/v1/session").await.ok()["every_vm"], true);
     let answer = fixture.ask(ask(&operator, "new")).await.ok();
     assert_eq!((&answer["owner"], &answer["previous_owner"]), (&json!("new"), &json!("old")));
     let shown = fixture.get(&operator, "/api/v1/vms/default/web").await.ok();

@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 
 import { useTiers } from "../../api/queries";
 import type { BucketState, TierPlace } from "../../api/schema";
+import { coversEveryVm, useWho } from "../../api/session";
 import { Card } from "../../components/Card";
 import { Command } from "../../components/Command";
 import { Async } from "../../components/Feedback";
@@ -33,6 +34,7 @@ export default function Tiers() {
 }
 
 function Bucket({ bucket }: { bucket: BucketState }) {
+  const everyVm = coversEveryVm(useWho());
   return (
     <>
       <Notes bucket={bucket} />
@@ -46,7 +48,7 @@ function Bucket({ bucket }: { bucket: BucketState }) {
         <Card title="Storage classes" className="wide" hint={`What is copied is put into ${bucket.class}.`}>
           <Classes bucket={bucket} />
         </Card>
-        {bucket.classes.some((of) => of.archive) && (
+        {bucket.classes.some((of) => of.archive) && everyVm && (
           <Card title="Being thawed" className="wide">
             <Thaws />
           </Card>

@@ -46,9 +46,10 @@ const BUCKET: BucketState = {
 };
 
 const open = (bucket: BucketState | null, path = "/bucket", answers: Record<string, unknown> = {}) => {
-  serve({ "GET /tasks": { items: [], next_page_token: null }, ...answers, "GET /session": session(), "GET /namespaces": EMPTY, "GET /server": { ...SERVER, bucket: bucket !== null }, "GET /tiers": { bucket } });
+  const log = serve({ "GET /tasks": { items: [], next_page_token: null }, "GET /session": session(), ...answers, "GET /namespaces": EMPTY, "GET /server": { ...SERVER, bucket: bucket !== null }, "GET /tiers": { bucket } });
   window.history.replaceState(null, "", path);
   render(<App client={makeQueryClient()} />);
+  return log;
 };
 
 const table = async (name: string) => within(await screen.findByRole("table", { name }));
@@ -107,6 +108,13 @@ describe("the bucket", () => {
     open(BUCKET, "/bucket", { "GET /tasks": { items: [task, { ...task, id: "01JOLD", status: "done" }], next_page_token: null } });
     await screen.findByText("12 of 40 objects thawed");
     expect(screen.getAllByRole("progressbar").length).toBe(1);
+  });
+
+  it("asks for no thaws with a token for some VMs", async () => {
+    const log = open(BUCKET, "/bucket", { "GET /session": session({ every_vm: false }) });
+    await table("Storage classes");
+    expect(screen.queryByText("Being thawed")).toBeNull();
+    expect(log.some((asked) => asked.path === "/tasks")).toBe(false);
   });
 
   it("says what is wrong, and what to do", async () => {

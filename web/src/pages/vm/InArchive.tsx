@@ -5,7 +5,7 @@ import { Link } from "wouter";
 
 import { useServer } from "../../api/queries";
 import type { Backup, Task, Thaw } from "../../api/schema";
-import { may, useWho } from "../../api/session";
+import { coversEveryVm, may, useWho } from "../../api/session";
 import { useThaw } from "../../api/thaw";
 import { ErrorNote } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
@@ -68,7 +68,8 @@ function State({ thaw }: { thaw: Thaw }) {
 
 function Progress({ task }: { task: Task }) {
   const { done, total } = task.progress;
-  const mayLook = may(useWho(), "operate");
+  const who = useWho();
+  const mayLook = may(who, "operate") && coversEveryVm(who);
   return (
     <p>
       {task.status === "paused" ? "The task that thaws it is paused" : "A task thaws it"}

@@ -285,6 +285,13 @@ describe("a restore point in the archive", () => {
     expect(JSON.parse(asked?.body ?? "")).toEqual({ speed: "standard" });
   });
 
+  it.each([true, false])("links the task that thaws it for who may see tasks (every VM: %s)", async (every_vm) => {
+    const thaw = { ...QUOTE, objects: 0, bytes: 0, objects_under_way: 1250, bytes_under_way: QUOTE.bytes, offers: [], task: THAWING };
+    await openFirst({ "GET /server": SERVER, "GET /backups/01JBACKUP0/thaw": thaw }, { actions: [...MAY.actions, "operate"], every_vm });
+    await screen.findByText(/12 of 1,250 objects can be read/);
+    expect(screen.queryByRole("link", { name: "All tasks" }) !== null).toBe(every_vm);
+  });
+
   it("can be read for other days, at another price", async () => {
     const { log, user } = await openFirst(BY_DAYS);
     await user.click(await screen.findByRole("button", { name: "Thaw…" }));
