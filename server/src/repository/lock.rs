@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use holdfast_engine::owner::adopt;
 use holdfast_proto::ErrorCode;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::error::{ServiceError, io_code};
 
@@ -27,6 +28,8 @@ impl FolderLock {
         let failed =
             |error| ServiceError::new(io_code(&error), format!("cannot open {}: {error}", path.display()));
         let mut options = OpenOptions::new();
+        // Root may be the one who does this, in a folder of another user: it opens no file that a link names.
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
         adopt(&file, &path).map_err(failed)?;
@@ -76,5 +79,26 @@ impl FolderLock {
             return Ok(());
         }
         std::fs::remove_file(folder.join(FILE_NAME))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A user whose folder it is could have root write to any file.
+    #[test]
+    fn a_lock_is_not_taken_where_a_link_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("another");
+        std::os::unix::fs::symlink(&other, folder.path().join(FILE_NAME)).unwrap();
+        let error = FolderLock::take(folder.path()).unwrap_err();
+        assert!(error.message.contains(FILE_NAME), "{}", error.message);
+        assert!(!other.exists());
+        fs::write(&other, b"theirs").unwrap();
+        FolderLock::take(folder.path()).unwrap_err();
+        assert_eq!(fs::read(&other).unwrap(), b"theirs");
     }
 }

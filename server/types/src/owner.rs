@@ -2,18 +2,24 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 /// Gives a file that was just made to the owner of the folder that it is in. An administrator (root) works on the
 /// data folder of a server that runs as another user: what stayed root's, that server could not open. What another user
-/// made stays as it is.
+/// made stays as it is, and so does what has more than one name, or is neither file nor folder: it may be someone else's.
+///
+/// The caller has opened it without following a link.
 ///
 /// # Errors
 /// The system's; a file system that refuses a change of owner to root is no error.
 pub fn adopt(made: &File, path: &Path) -> io::Result<()> {
     let folder = folder_of(path)?;
-    if folder.uid() == 0 || made.metadata()?.uid() != 0 {
+    let found = made.metadata()?;
+    let is_made_here = found.is_dir() || (found.is_file() && found.nlink() == 1);
+    if folder.uid() == 0 || found.uid() != 0 || !is_made_here {
         return Ok(());
     }
     match fchown(made, Some(folder.uid()), Some(folder.gid())) {
@@ -27,7 +33,11 @@ pub fn adopt(made: &File, path: &Path) -> io::Result<()> {
 /// # Errors
 /// As [`adopt`].
 pub fn adopt_folder(path: &Path) -> io::Result<()> {
-    if folder_of(path)?.uid() == 0 { Ok(()) } else { adopt(&File::open(path)?, path) }
+    if folder_of(path)?.uid() == 0 {
+        return Ok(());
+    }
+    let flags = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits().cast_signed();
+    adopt(&File::options().read(true).custom_flags(flags).open(path)?, path)
 }
 
 /// The folder that it is in.

@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use holdfast_types::owner::adopt;
+use rustix::fs::OFlags;
 
 const FILE: &str = "catalog.room";
 
@@ -32,11 +33,13 @@ pub fn give_up(database: &Path) -> bool {
 /// When there is none.
 pub(super) fn keep(database: &Path) -> io::Result<()> {
     let path = path_of(database);
-    let before = fs::metadata(&path).map_or(0, |found| found.len());
+    let before = fs::symlink_metadata(&path).map_or(0, |found| found.len());
     if before >= BYTES as u64 {
         return Ok(());
     }
-    let mut file = File::options().append(true).create(true).mode(0o600).open(&path)?;
+    // Root may be the one who does this, in a folder of another user: it writes to no file that a link names.
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut file = File::options().append(true).create(true).mode(0o600).custom_flags(flags).open(&path)?;
     adopt(&file, &path)?;
     let grown = grow(&mut file, before);
     if grown.is_err() {
@@ -52,4 +55,30 @@ fn grow(file: &mut File, from: u64) -> io::Result<()> {
     let bytes: Vec<u8> = (0..missing).map(|at| u8::try_from(at % 251).unwrap_or(1) | 1).collect();
     file.write_all(&bytes)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A user whose folder it is could have root write to any file.
+    #[test]
+    fn room_is_not_kept_where_a_link_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, other) = (folder.path().join("catalog.db"), folder.path().join("another"));
+        symlink(&other, path_of(&database)).unwrap();
+        keep(&database).unwrap_err();
+        assert!(!other.exists());
+        fs::write(&other, b"theirs").unwrap();
+        keep(&database).unwrap_err();
+        assert_eq!(fs::read(&other).unwrap(), b"theirs");
+        assert!(give_up(&database), "the link goes, and not the file");
+        keep(&database).unwrap();
+        assert_eq!(
+            (fs::read(&other).unwrap().len(), fs::metadata(path_of(&database)).unwrap().len()),
+            (6, 1 << 20)
+        );
+    }
 }
