@@ -1,9 +1,12 @@
 //! One process per data folder.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use holdfast_engine::owner::adopt;
 use holdfast_proto::ErrorCode;
@@ -14,12 +17,18 @@ use crate::error::{ServiceError, io_code};
 /// Name of the lock file within the data folder.
 const FILE_NAME: &str = "repository.lock";
 
+/// This process in the lock file: its number, and a word of chance, for in containers every server has the number 1.
+static THIS_PROCESS: LazyLock<String> = LazyLock::new(|| {
+    let chance = RandomState::new().build_hasher().finish();
+    format!("{} {chance:016x}\n", std::process::id())
+});
+
 /// Holds the lock; the operating system frees it when the process ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct FolderLock(#[expect(dead_code, reason = "held, never read")] File);
 
 impl FolderLock {
-    /// Takes the lock and writes this process's number into the file.
+    /// Takes the lock and writes into the file which process has it.
     ///
     /// # Errors
     /// `Busy`, naming the process that has it; when the file cannot be opened.
@@ -37,7 +46,7 @@ impl FolderLock {
             let mut pid = String::new();
             // Only for the message.
             let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
-            let pid = if pid.trim().is_empty() { "unknown".into() } else { pid.trim().to_owned() };
+            let pid = pid.split_whitespace().next().unwrap_or("unknown");
             return Err(ServiceError::new(
                 ErrorCode::Busy,
                 format!(
@@ -46,11 +55,10 @@ impl FolderLock {
                 ),
             ));
         }
-        let pid = format!("{}\n", std::process::id());
         // In place, and cut afterwards: on a full disk a file that was emptied first may get no room any more.
-        let told = file.rewind().and_then(|()| file.write_all(pid.as_bytes()));
-        if let Err(error) = told.and_then(|()| file.set_len(pid.len() as u64)) {
-            // Only for others' messages.
+        let told = file.rewind().and_then(|()| file.write_all(THIS_PROCESS.as_bytes()));
+        if let Err(error) = told.and_then(|()| file.set_len(THIS_PROCESS.len() as u64)) {
+            // Only for others' messages, and for this process to know that it has it.
             tracing::warn!(file = %path.display(), %error, "cannot write this process's number into the lock file");
         }
         Ok(Self(file))
@@ -64,11 +72,7 @@ impl FolderLock {
         let taken = Self::take(folder);
         let holder = std::fs::read_to_string(folder.join(FILE_NAME)).unwrap_or_default();
         match taken {
-            Err(error)
-                if error.code == ErrorCode::Busy && holder.trim() == std::process::id().to_string() =>
-            {
-                Ok(None)
-            }
+            Err(error) if error.code == ErrorCode::Busy && holder == *THIS_PROCESS => Ok(None),
             taken => taken.map(Some),
         }
     }
@@ -87,6 +91,24 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_lock_is_this_process_s_only_if_the_file_says_more_than_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, pid) = (folder.path().join(FILE_NAME), std::process::id());
+        let held = FolderLock::take(folder.path()).unwrap();
+        assert!(FolderLock::hold(folder.path()).unwrap().is_none(), "this process has it");
+        // As a server in another container writes it, of this version and of the one before.
+        for line in [format!("{pid}\n"), format!("{pid} 0123456789abcdef\n"), String::new()] {
+            fs::write(&path, &line).unwrap();
+            let error = FolderLock::hold(folder.path()).unwrap_err();
+            assert_eq!(error.code, ErrorCode::Busy, "{line}");
+            let named = if line.is_empty() { "unknown".to_owned() } else { pid.to_string() };
+            assert!(error.message.contains(&format!(" by process {named}; stop")), "{}", error.message);
+        }
+        drop(held);
+        assert!(FolderLock::hold(folder.path()).unwrap().is_some());
+    }
 
     /// A user whose folder it is could have root write to any file.
     #[test]
