@@ -155,7 +155,7 @@ struct DataFolder {
 
 impl AllSettings {
     fn resolve(&self) -> Result<Resolved, Failure> {
-        check_env(std::env::vars_os().map(|(name, _)| name))?;
+        check_env(std::env::vars_os())?;
         Ok(resolve(&self.layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
 }
@@ -163,7 +163,7 @@ impl AllSettings {
 impl DataFolder {
     fn resolve(&self) -> Result<Resolved, Failure> {
         let layer = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
-        check_env(std::env::vars_os().map(|(name, _)| name))?;
+        check_env(std::env::vars_os())?;
         Ok(resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
 

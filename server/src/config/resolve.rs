@@ -1,7 +1,7 @@
 //! Merges the four sources and remembers where each value came from.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -165,18 +165,30 @@ const OTHER_PREFIXES: [&str; 14] = [
     "SEED",
 ];
 
+/// Whether Kubernetes made a variable of a service whose name begins with ours, as `holdfast-server`.
+fn is_of_a_service(rest: &str, value: &OsStr) -> bool {
+    let is_address =
+        || value.to_str().is_some_and(|value| ["tcp://", "udp://"].iter().any(|of| value.starts_with(of)));
+    let after_port =
+        rest.rsplit_once("PORT_").map(|(_, after)| after.trim_start_matches(|of: char| of.is_ascii_digit()));
+    rest.contains("SERVICE_HOST")
+        || rest.contains("SERVICE_PORT")
+        || after_port.is_some_and(|after| after.starts_with("_TCP") || after.starts_with("_UDP"))
+        || (rest.ends_with("PORT") && is_address())
+}
+
 /// Refuses names from the environment that look like a setting and are none: what they were meant to say would not hold.
 ///
 /// # Errors
 /// [`ConfigError::UnknownEnv`]
-pub fn check_env(names: impl Iterator<Item = OsString>) -> Result<(), ConfigError> {
+pub fn check_env(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
     let parser = <Layer as clap::Args>::augment_args(clap::Command::new("environment"));
     let keys =
         || parser.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long().unwrap_or_default()));
-    for name in names.filter_map(|name| name.into_string().ok()) {
+    for (name, value) in variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))) {
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
         let is_other = OTHERS.contains(&rest) || OTHER_PREFIXES.iter().any(|prefix| rest.starts_with(prefix));
-        if is_other || keys().any(|(key, _)| key.to_uppercase() == rest) {
+        if is_other || is_of_a_service(rest, &value) || keys().any(|(key, _)| key.to_uppercase() == rest) {
             continue;
         }
         let flag = rest.to_lowercase().replace('_', "-");

@@ -205,7 +205,8 @@ fn the_config_file_may_be_named_by_the_environment() {
 
 #[test]
 fn an_unknown_variable_is_refused_and_not_ignored() {
-    let check = |name: &str| check_env(std::iter::once(name.into()));
+    let check_value = |name: &str, value: &str| check_env(std::iter::once((name.into(), value.into())));
+    let check = |name: &str| check_value(name, "x");
     for fine in
         ["PATH", "HOLDFAST_ENCRYPTION", "HOLDFAST_S3_RATE_WINDOWS", "HOLDFAST_CONFIG", "HOLDFAST_TOKEN_FILE"]
     {
@@ -219,6 +220,28 @@ fn an_unknown_variable_is_refused_and_not_ignored() {
         "HOLDFAST_SERVICE_PORT_GRPC",
     ] {
         assert!(check(fine).is_ok(), "{fine}");
+    }
+    // And these for services that are called holdfast-server and holdfast-web.
+    for (fine, value) in [
+        ("HOLDFAST_SERVER_SERVICE_HOST", "10.0.0.1"),
+        ("HOLDFAST_SERVER_SERVICE_PORT", "7440"),
+        ("HOLDFAST_SERVER_SERVICE_PORT_GRPC", "7440"),
+        ("HOLDFAST_SERVER_PORT", "tcp://10.0.0.1:7440"),
+        ("HOLDFAST_SERVER_PORT_7440_TCP", "tcp://10.0.0.1:7440"),
+        ("HOLDFAST_SERVER_PORT_7440_TCP_ADDR", "10.0.0.1"),
+        ("HOLDFAST_SERVER_PORT_7440_TCP_PORT", "7440"),
+        ("HOLDFAST_SERVER_PORT_7440_TCP_PROTO", "tcp"),
+        ("HOLDFAST_WEB_PORT", "udp://10.0.0.2:443"),
+        ("HOLDFAST_WEB_PORT_443_UDP_PROTO", "udp"),
+    ] {
+        assert!(check_value(fine, value).is_ok(), "{fine}");
+    }
+    for (wrong, value) in [
+        ("HOLDFAST_GRPC_PORT", "7440"),
+        ("HOLDFAST_HTTP_PORT", ""),
+        ("HOLDFAST_PORTS", "tcp://10.0.0.1:7440"),
+    ] {
+        assert!(check_value(wrong, value).is_err(), "{wrong}");
     }
     let said = check("HOLDFAST_ENCRYPT").unwrap_err().to_string();
     assert!(said.contains("HOLDFAST_ENCRYPT:") && said.contains("(it is HOLDFAST_ENCRYPTION)"), "{said}");
