@@ -386,15 +386,8 @@ impl Tasks {
     fn start_due(&self) -> Result<(), ServiceError> {
         let now_ms = self.parts.clock.now_ms();
         let (marks, plans) = (self.marks()?, self.plans()?);
-        // Of policies that are gone: marks are bounded.
-        let planned: HashSet<&String> = plans.iter().map(|plan| &plan.name).collect();
-        let is_left = |name: &&String| name.contains(OWN_MARK) && !planned.contains(name);
-        let left: Vec<String> = marks.keys().filter(is_left).cloned().collect();
-        if !left.is_empty() {
-            self.parts.catalog.drop_schedule_marks(&left)?;
-        }
-        for plan in plans {
-            match due::due(&plan, marks.get(&plan.name), now_ms) {
+        for plan in &plans {
+            match due::due(plan, marks.get(&plan.name), now_ms) {
                 Ok(Due::Later) => {}
                 // One that cannot be noted keeps no other from being looked at.
                 Ok(Due::Begin(mark)) => {
@@ -402,7 +395,7 @@ impl Tasks {
                         tracing::warn!(%error, schedule = plan.name, "a schedule cannot begin");
                     }
                 }
-                Ok(Due::Now(mark)) => match self.start_plan(&plan, mark) {
+                Ok(Due::Now(mark)) => match self.start_plan(plan, mark) {
                     // It stays due until there is room.
                     Err(error) if error.code == ErrorCode::Limit => {
                         tracing::debug!(%error, schedule = plan.name, "what is due waits for its turn");
@@ -412,6 +405,15 @@ impl Tasks {
                 },
                 Err(error) => tracing::warn!(%error, schedule = plan.name, "a schedule cannot be read"),
             }
+        }
+        // Of policies that are gone: marks are bounded. (G11) They wait for a catalog that takes changes.
+        let planned: HashSet<&String> = plans.iter().map(|plan| &plan.name).collect();
+        let is_left = |name: &&String| name.contains(OWN_MARK) && !planned.contains(name);
+        let left: Vec<String> = marks.keys().filter(is_left).cloned().collect();
+        if !left.is_empty()
+            && let Err(error) = self.parts.catalog.drop_schedule_marks(&left)
+        {
+            tracing::warn!(%error, "the marks of schedules that are gone cannot be dropped now");
         }
         Ok(())
     }

@@ -175,6 +175,25 @@ fn a_pause_that_is_forgotten_ends_and_what_it_left_out_is_counted() {
     assert_eq!(after(&bench, 0), 1);
 }
 
+/// (G11) Reclaim makes the room that marks are dropped with.
+#[test]
+fn marks_that_cannot_be_dropped_keep_no_schedule_from_its_turn() {
+    let daily = DefaultSchedule { expression: "0 6 * * *", enabled: true };
+    let reclaim = Arc::into_inner(Scripted::new(TaskKind::Reclaim)).unwrap();
+    let reclaim = Arc::new(Scripted { default: Some(daily), ..reclaim });
+    let bench = Bench::with(reclaim, Scripted::new(TaskKind::Verify));
+    *bench.verify.own.lock() = own(0..10);
+    assert_eq!(after(&bench, 0), 0);
+    let known = bench.tasks.marks().unwrap().len();
+    bench.verify.own.lock().clear();
+    bench.sqlite.answer_full(true);
+    assert_eq!(after(&bench, 2 * HOUR_MS), 1, "reclaim");
+    assert_eq!(bench.tasks.marks().unwrap().len(), known);
+    bench.sqlite.answer_full(false);
+    assert_eq!(after(&bench, 0), 0);
+    assert_eq!(bench.tasks.marks().unwrap().len(), 1);
+}
+
 fn own(numbers: std::ops::Range<u32>) -> Vec<OwnSchedule> {
     let of = |number: u32| OwnSchedule {
         name: format!("verify/{number}"),
