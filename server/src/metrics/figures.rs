@@ -148,6 +148,7 @@ impl Figures {
         samples.whole(&n::SCRUB_FOUND, &["damaged_containers"], found.damaged_containers);
         samples.whole(&n::SCRUB_FOUND, &["unsound_restore_points"], found.unsound_restore_points);
         samples.whole(&n::SCRUB_FOUND, &["false_digests"], found.false_digests);
+        samples.whole(&n::SCRUB_FOUND, &["unclear"], found.unclear);
     }
 
     fn add_stats(&self, samples: &mut Samples) {

@@ -159,7 +159,7 @@ metrics! {
     OLDEST_PROOF_AGE = Gauge Seconds "holdfast_oldest_proof_age_seconds" ["part"]
         "Time since the scrub last proved sound what it read longest ago, or, if it never did, since that was written, by part: containers or restore_points";
     SCRUB_PASS_AGE = Gauge Seconds "holdfast_scrub_pass_age_seconds" []
-        "Time since the scrub has read everything that is on this machine once, or, if it never did, since it began to; absent before that";
+        "Time since the scrub has gone over everything that is on this machine once, or, if it never did, since it began to; absent before that";
     AGENTS_PROOF_AGE = Gauge Seconds "holdfast_agents_proof_age_seconds" []
         "Time since an agent last verified the VM of end-to-end encrypted namespaces that waits longest, or, if none ever did, since its first restore point; absent without such VMs";
     UNPROVEN_BY_AGENTS = Gauge Count "holdfast_unproven_by_agents" []
@@ -167,7 +167,7 @@ metrics! {
     SCRUBBED = Counter Bytes "holdfast_scrubbed_bytes_total" []
         "Bytes of containers that the scrub read since the server started";
     SCRUB_FOUND = Counter Count "holdfast_scrub_found_total" ["what"]
-        "What the scrub found since the server started: damaged_containers, unsound_restore_points or false_digests";
+        "What the scrub found since the server started: damaged_containers, unsound_restore_points, false_digests, or unclear, what it could not judge";
     PARITY_CONTAINERS = Gauge Count "holdfast_parity_containers" []
         "Containers that parity protects";
     PARITY_DAMAGED = Gauge Count "holdfast_parity_damaged_groups" []

@@ -74,6 +74,13 @@ const CASES: &[Case] = &[
         &["6h", "120h"],
     ),
     case(
+        "HoldfastScrubUnclear",
+        "5m",
+        &[(r#"holdfast_scrub_found_total{what="unclear"}"#, "0x47 1x1000")],
+        "10h",
+        &["2h", "60h"],
+    ),
+    case(
         "HoldfastAgentsProofLate",
         "5m",
         &[("holdfast_agents_proof_age_seconds", "60x143 1300000x719 60x4000")],
