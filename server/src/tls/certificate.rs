@@ -34,6 +34,11 @@ impl Certificate {
         self.0.read().fingerprint
     }
 
+    #[cfg(test)]
+    pub(super) fn chain_len(&self) -> usize {
+        self.0.read().key.cert.len()
+    }
+
     /// As [`Identity::expires_ms`].
     pub fn expires_ms(&self) -> Option<i64> {
         self.0.read().expires_ms
@@ -44,14 +49,15 @@ impl Certificate {
     pub fn reload(&self, source: &IdentitySource<'_>) {
         let exchange = || -> Result<(), TlsError> {
             let identity = Identity::find(source)?;
-            if identity.fingerprint == self.fingerprint() {
+            // The whole chain: what signed a certificate may be renewed without it.
+            if identity.chain == self.0.read().key.cert {
                 return Ok(());
             }
             // (S14) Nothing half-changed is noted or presented.
             let presented = presented(&identity)?;
             identity.note_fingerprint(source.data_dir)?;
             *self.0.write() = presented;
-            tracing::info!(fingerprint = %identity.fingerprint, "another certificate is presented from now on");
+            tracing::info!(fingerprint = %identity.fingerprint, "another certificate, or another chain of it, is presented from now on");
             Ok(())
         };
         if let Err(error) = exchange() {

@@ -140,6 +140,8 @@ fn another_certificate_is_presented_once_its_file_has_it() {
     assert_eq!(certificate.fingerprint(), first.fingerprint);
     let other = tempfile::tempdir().unwrap();
     let second = Identity::load_or_create(&self::source(other.path()), 2020).unwrap();
+    let before = other.path().join("before.pem");
+    fs::copy(folder.path().join(CERTIFICATE_FILE), &before).unwrap();
     // Half of a change: the key of the one before.
     fs::copy(other.path().join(CERTIFICATE_FILE), folder.path().join(CERTIFICATE_FILE)).unwrap();
     certificate.reload(&source);
@@ -149,4 +151,11 @@ fn another_certificate_is_presented_once_its_file_has_it() {
     assert_eq!((certificate.fingerprint(), noted()), (second.fingerprint, second.fingerprint.to_string()));
     assert_eq!(certificate.expires_ms(), second.expires_ms());
     assert_ne!(second.expires_ms(), first.expires_ms());
+    // What signed it was renewed without it.
+    let path = folder.path().join(CERTIFICATE_FILE);
+    let chain = format!("{}{}", fs::read_to_string(&path).unwrap(), fs::read_to_string(&before).unwrap());
+    fs::write(&path, chain).unwrap();
+    certificate.reload(&source);
+    assert_eq!(certificate.fingerprint(), second.fingerprint);
+    assert_eq!(certificate.chain_len(), 2);
 }
