@@ -160,6 +160,10 @@ impl Board {
             } else if crashed || entry.record.status == TaskStatus::Interrupted {
                 entry.record.status = TaskStatus::Queued;
                 entry.note(now_ms, "interrupted by the end of the server; begins again");
+            } else if entry.record.status == TaskStatus::Paused && entry.record.paused_until_ms.is_none() {
+                // (G11) By an earlier version, which did not note when its pause ends.
+                entry.record.paused_until_ms = Some(now_ms.saturating_add(PAUSE_MAX_MS));
+                entry.dirty = true;
             }
             self.entries.push(entry);
         }

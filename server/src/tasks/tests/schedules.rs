@@ -175,6 +175,20 @@ fn a_pause_that_is_forgotten_ends_and_what_it_left_out_is_counted() {
     assert_eq!(after(&bench, 0), 1);
 }
 
+/// (G11) A task that was paused before ends of pauses were noted has a day from the start on.
+#[test]
+fn a_pause_of_an_earlier_version_is_not_over_at_once() {
+    let mut bench = bench();
+    let id = bench.start(TaskKind::Verify, "{}");
+    bench.tasks.pause(id, "op").unwrap();
+    let old = TaskRecord { paused_until_ms: None, ..bench.stored(id) };
+    bench.tasks.parts.catalog.update_task(&old, &[], None).unwrap();
+    bench.restart();
+    assert_eq!((after(&bench, 0), bench.status(id)), (0, TaskStatus::Paused));
+    assert_eq!(bench.stored(id).paused_until_ms, Some(START_MS + DAY_MS));
+    assert_eq!((after(&bench, DAY_MS), bench.status(id)), (1, TaskStatus::Done));
+}
+
 /// (G11) Reclaim makes the room that marks are dropped with.
 #[test]
 fn marks_that_cannot_be_dropped_keep_no_schedule_from_its_turn() {
