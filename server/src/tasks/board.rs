@@ -408,10 +408,11 @@ impl Board {
         changed
     }
 
-    /// How a task is that does exactly this and has not ended, or is not written yet.
+    /// How a task is that does exactly this and has not ended, or is not written yet: paused only if all are that do.
     pub(super) fn status_of(&self, kind: TaskKind, options: &str) -> Option<TaskStatus> {
         let does_it = |entry: &&Entry| entry.record.kind == kind && entry.record.options == options;
-        self.entries.iter().find(does_it).map(|entry| entry.record.status)
+        let found = self.entries.iter().filter(does_it).map(|entry| entry.record.status);
+        found.min_by_key(|status| *status == TaskStatus::Paused)
     }
 
     /// Tells all attempts to end; none begins any more.

@@ -425,6 +425,8 @@ impl Tasks {
         if let Some(status) = board.status_of(plan.kind, &options) {
             // What is under way does the same; two in a row would do nothing more.
             drop(board);
+            // First, so that what is left out is counted once also where the catalog takes no changes for a while.
+            self.parts.catalog.set_schedule_mark(&mark)?;
             if status == TaskStatus::Paused {
                 // (G11) Someone may have forgotten it.
                 tracing::warn!(
@@ -433,7 +435,7 @@ impl Tasks {
                 );
                 self.parts.counters.schedule_skipped(plan.kind.word());
             }
-            return Ok(self.parts.catalog.set_schedule_mark(&mark)?);
+            return Ok(());
         }
         board.add(new(&**work, options, BY_SCHEDULE, Some(mark)))?;
         drop(board);

@@ -189,6 +189,30 @@ fn a_pause_of_an_earlier_version_is_not_over_at_once() {
     assert_eq!((after(&bench, DAY_MS), bench.status(id)), (1, TaskStatus::Done));
 }
 
+/// (G11) Once, however long the catalog takes no changes; and not where another task does it.
+#[test]
+fn what_is_left_out_is_counted_once_and_only_if_nothing_does_it() {
+    let bench = bench();
+    assert_eq!(after(&bench, 0), 0);
+    let skipped = |bench: &Bench| bench.tasks.parts.counters.skipped(TaskKind::Verify.word());
+    let paused = bench.start(TaskKind::Verify, "{}");
+    bench.tasks.pause(paused, "op").unwrap();
+    bench.sqlite.answer_full(true);
+    assert_eq!(after(&bench, 2 * HOUR_MS), 0, "06:00");
+    assert_eq!((after(&bench, 0), skipped(&bench)), (0, 0), "it stays due");
+    bench.sqlite.answer_full(false);
+    assert_eq!((after(&bench, 0), skipped(&bench)), (0, 1));
+    assert_eq!((after(&bench, 0), skipped(&bench)), (0, 1));
+    bench.tasks.pause(paused, "op").unwrap();
+    let other = bench.start(TaskKind::Verify, "{}");
+    assert_ne!(other, paused);
+    let at_work = bench.tasks.tick();
+    assert_eq!((at_work.len(), bench.status(other)), (1, TaskStatus::Running));
+    bench.clock.advance_ms(23 * HOUR_MS + HOUR_MS / 2);
+    assert_eq!((bench.tasks.tick().len(), skipped(&bench)), (0, 1), "another does it");
+    assert_eq!((after(&bench, 0), skipped(&bench)), (0, 1), "and the schedule is done for the day");
+}
+
 /// (G11) Reclaim makes the room that marks are dropped with.
 #[test]
 fn marks_that_cannot_be_dropped_keep_no_schedule_from_its_turn() {
