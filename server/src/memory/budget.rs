@@ -18,7 +18,6 @@
 //! | R / 64, at most 64 MiB | R | pages of lists over gRPC: [`PAGE_BYTES`] each |
 //! | R / 16, at most 160 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net/windows.rs`); fewer connections where that is not enough |
 //! | R / 8 at most, [`COPY_BYTES`] for each of `s3_copies` | R | with a bucket: blobs being copied to it |
-//! | R / 32, at most 32 MiB | R | with a bucket: what was read of it |
 //! | what is left, about a third | R | streams of the data path: [`INGEST_BYTES`] for a disk coming in, [`RESTORE_BYTES`] for one going out |
 //!
 //! A disk coming in ([`INGEST_BYTES`]): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
