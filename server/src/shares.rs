@@ -1,25 +1,40 @@
 //! Budgets by key: how many of something there may be in all, and how many each token, or each address, may have at once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
-/// What is taken, by key; only keys that hold something are remembered.
+/// What is taken, by key, and who waits. One that waits never could have what it waits for: it is given that the moment
+/// something is given back, so a newcomer takes nothing from it.
 #[derive(Debug)]
-pub(crate) struct Shares<K> {
+pub(crate) struct Shares<K: Hash + Eq + Copy> {
     in_all: usize,
     each: usize,
-    taken: Mutex<HashMap<K, usize>>,
-    given_back: Notify,
+    state: Mutex<State<K>>,
+}
+
+#[derive(Debug)]
+struct State<K: Hash + Eq + Copy> {
+    /// Only keys that hold something.
+    taken: HashMap<K, usize>,
+    /// First come, first served among those that may have one more.
+    waiting: VecDeque<Waiter<K>>,
+}
+
+#[derive(Debug)]
+struct Waiter<K: Hash + Eq + Copy> {
+    key: K,
+    given: oneshot::Sender<Share<K>>,
 }
 
 impl<K: Hash + Eq + Copy> Shares<K> {
     /// There may be `in_all`, of which each key may have `each`.
     pub(crate) fn new(in_all: usize, each: usize) -> Arc<Self> {
-        Arc::new(Self { in_all, each, taken: Mutex::default(), given_back: Notify::new() })
+        let state = State { taken: HashMap::new(), waiting: VecDeque::new() };
+        Arc::new(Self { in_all, each, state: Mutex::new(state) })
     }
 
     /// There may be `in_all`, of which each key may have half.
@@ -29,49 +44,74 @@ impl<K: Hash + Eq + Copy> Shares<K> {
 
     /// One more for `key`; `None` when it has as many as it may, or all are taken. Dropping it gives it back.
     pub(crate) fn take(self: &Arc<Self>, key: K) -> Option<Share<K>> {
-        let mut taken = self.taken.lock();
-        if taken.values().sum::<usize>() >= self.in_all {
-            return None;
-        }
-        let count = taken.entry(key).or_default();
-        if *count >= self.each {
-            return None;
-        }
-        *count += 1;
-        Some(Share { shares: Arc::clone(self), key })
+        let counted = self.count(&mut self.state.lock(), key);
+        counted.then(|| Share { shares: Arc::clone(self), key })
     }
 
     /// Waits for one more for `key`.
     pub(crate) async fn wait(self: &Arc<Self>, key: K) -> Share<K> {
         loop {
-            let mut given_back = std::pin::pin!(self.given_back.notified());
-            given_back.as_mut().enable();
-            if let Some(share) = self.take(key) {
+            let given = {
+                let mut state = self.state.lock();
+                if self.count(&mut state, key) {
+                    return Share { shares: Arc::clone(self), key };
+                }
+                let (given, is_given) = oneshot::channel();
+                state.waiting.retain(|waiter| !waiter.given.is_closed());
+                state.waiting.push_back(Waiter { key, given });
+                is_given
+            };
+            // Cannot fail: only one that waits no more leaves the queue with nothing.
+            if let Ok(share) = given.await {
                 return share;
             }
-            given_back.await;
         }
+    }
+
+    /// Counts one more for `key`, if there may be.
+    fn count(&self, state: &mut State<K>, key: K) -> bool {
+        let may = self.may(state, key);
+        if may {
+            *state.taken.entry(key).or_default() += 1;
+        }
+        may
+    }
+
+    fn may(&self, state: &State<K>, key: K) -> bool {
+        let of_key = state.taken.get(&key).copied().unwrap_or_default();
+        of_key < self.each && state.taken.values().sum::<usize>() < self.in_all
+    }
+
+    /// One of `key` was given back. Who waited first of those that may have one more now, and is counted.
+    fn next(&self, key: K) -> Option<Waiter<K>> {
+        let mut state = self.state.lock();
+        if let Some(count) = state.taken.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                state.taken.remove(&key);
+            }
+        }
+        state.waiting.retain(|waiter| !waiter.given.is_closed());
+        let place = state.waiting.iter().position(|waiter| self.may(&state, waiter.key))?;
+        let waiter = state.waiting.remove(place)?;
+        self.count(&mut state, waiter.key);
+        Some(waiter)
     }
 }
 
 /// One of a key's share.
 #[derive(Debug)]
-pub(crate) struct Share<K: Hash + Eq> {
+pub(crate) struct Share<K: Hash + Eq + Copy> {
     shares: Arc<Shares<K>>,
     key: K,
 }
 
-impl<K: Hash + Eq> Drop for Share<K> {
+impl<K: Hash + Eq + Copy> Drop for Share<K> {
     fn drop(&mut self) {
-        let mut taken = self.shares.taken.lock();
-        if let Some(count) = taken.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.key);
-            }
+        if let Some(Waiter { key, given }) = self.shares.next(self.key) {
+            // Back again, and so to the next, from one that waits no more.
+            drop(given.send(Self { shares: Arc::clone(&self.shares), key }));
         }
-        drop(taken);
-        self.shares.given_back.notify_waiters();
     }
 }
 
@@ -89,7 +129,7 @@ mod tests {
         drop(held);
         assert!(shares.take(1).is_some());
         drop(other);
-        assert!(shares.taken.lock().is_empty(), "nothing is remembered of those that hold nothing");
+        assert!(shares.state.lock().taken.is_empty(), "nothing is remembered of those that hold nothing");
     }
 
     #[tokio::test]
@@ -103,6 +143,51 @@ mod tests {
         drop(held);
         let third = waits.await;
         drop((other, third));
-        assert!(shares.taken.lock().is_empty());
+        assert!(shares.state.lock().taken.is_empty());
+    }
+    async fn waits(wait: &mut std::pin::Pin<Box<impl Future<Output = Share<u8>>>>) -> bool {
+        std::future::poll_fn(|cx| std::task::Poll::Ready(wait.as_mut().poll(cx).is_pending())).await
+    }
+
+    #[tokio::test]
+    async fn those_that_wait_are_served_in_the_order_they_came() {
+        let shares = Shares::new(2, 2);
+        let mut held = vec![shares.take(1).unwrap(), shares.take(1).unwrap()];
+        let mut first = Box::pin(shares.wait(2));
+        let mut given_up = Box::pin(shares.wait(3));
+        let mut second = Box::pin(shares.wait(4));
+        assert!(waits(&mut first).await && waits(&mut given_up).await && waits(&mut second).await);
+        drop(given_up);
+        drop(held.pop());
+        assert!(shares.take(5).is_none(), "it is another's already");
+        let mut newcomer = Box::pin(shares.wait(5));
+        assert!(waits(&mut newcomer).await && waits(&mut second).await);
+        let first = first.await;
+        drop(held.pop());
+        assert!(shares.take(5).is_none(), "it is another's already");
+        assert!(waits(&mut newcomer).await);
+        drop(first);
+        drop(newcomer);
+        let back = shares.take(6).expect("what one got that waits no more is given back");
+        drop((second.await, back));
+        let state = shares.state.lock();
+        assert!(state.taken.is_empty() && state.waiting.is_empty(), "{state:?}");
+    }
+
+    #[tokio::test]
+    async fn a_key_that_has_its_share_does_not_hold_up_those_behind() {
+        let shares = Shares::new(3, 2);
+        let (one, other) = (shares.take(1).unwrap(), shares.take(1).unwrap());
+        let third = shares.take(2).unwrap();
+        let mut greedy = Box::pin(shares.wait(1));
+        let mut modest = Box::pin(shares.wait(3));
+        assert!(waits(&mut greedy).await && waits(&mut modest).await);
+        drop(third);
+        let modest = modest.await;
+        assert!(waits(&mut greedy).await);
+        drop(one);
+        let greedy = greedy.await;
+        drop((other, modest, greedy));
+        assert!(shares.state.lock().taken.is_empty());
     }
 }
