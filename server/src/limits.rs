@@ -91,11 +91,9 @@ pub(crate) const WAITING_PER_TOKEN_MAX: usize = 256;
 /// How often a stream that waits is told its place, changed or not.
 pub(crate) const TURN_TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// After which the next in line gets a slot of a tenant that holds at least two more than its own.
+/// After which the next in line gets a slot of a tenant that holds at least two more than its own, or of a stream that could
+/// move [`MOVES_BYTES`](holdfast_proto::limits::MOVES_BYTES) in that time and does not.
 pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Least progress of a stream in [`TURN_PATIENCE`], in bytes; a stream that could make it and does not gives way.
-pub(crate) const MOVES_BYTES: u64 = 1024 << 10;
 
 /// Calls of one token at once, streams included, on all its connections.
 pub(crate) const CALLS_PER_TOKEN_MAX: usize = 512;

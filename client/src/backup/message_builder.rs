@@ -6,7 +6,7 @@ use std::convert::Infallible;
 
 use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
 use holdfast_proto::limits::{
-    CHUNK_MAX_BYTES, EXTENTS_PER_MESSAGE_MAX, RANGES_PER_MESSAGE_MAX, REGION_CHUNKS_MAX,
+    CHUNK_MAX_BYTES, EXTENTS_PER_MESSAGE_MAX, RANGE_EXTENTS, RANGES_PER_MESSAGE_MAX, REGION_CHUNKS_MAX,
     REGION_PLAIN_MAX_BYTES,
 };
 use holdfast_proto::{Fingerprint, v1};
@@ -15,10 +15,6 @@ use crate::pool::RegionBufferPool;
 
 /// Chunked extents that may wait for the open region to fill. At most 513 pieces of 36 bytes each: 2.4 MB.
 const HELD_EXTENTS_MAX: usize = 128;
-
-/// Extents covered by ranges of one message at most (4 GiB of disk), so that a lost connection does not
-/// cost reading a whole unchanged disk again.
-const RANGE_EXTENTS_MAX: u64 = 1024;
 
 /// Something to send.
 #[derive(Debug)]
@@ -157,7 +153,7 @@ impl MessageBuilder {
     fn ranges_grew(&mut self, extents: u64) {
         self.message_extents += extents;
         let ranges = self.message.unchanged.len() + self.message.zero.len();
-        if self.message_extents >= RANGE_EXTENTS_MAX || ranges >= RANGES_PER_MESSAGE_MAX {
+        if self.message_extents >= RANGE_EXTENTS || ranges >= RANGES_PER_MESSAGE_MAX {
             self.flush();
         }
     }
@@ -176,5 +172,33 @@ fn push_range(ranges: &mut Vec<v1::ExtentRange>, first: u64, count: u64) {
     match ranges.last_mut().filter(|last| last.first + last.count == first) {
         Some(last) => last.count += count,
         None => ranges.push(v1::ExtentRange { first, count }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use holdfast_proto::limits::{EXTENT_BYTES, MOVES_BYTES, READ_FOR_SENT};
+
+    use super::*;
+
+    /// A server takes a slot from an agent that does not tell of as much in a minute.
+    #[test]
+    fn an_unchanged_disk_is_told_of_as_soon_as_it_counts_as_progress() {
+        let mut builder = MessageBuilder::new(Arc::default());
+        let counts = MOVES_BYTES * READ_FOR_SENT / u64::from(EXTENT_BYTES);
+        for round in 0..3 {
+            for index in 0..counts {
+                assert!(builder.take().is_none(), "{index} extents tell of too little");
+                builder.unchanged(round * counts + index);
+            }
+            let Some(Output::Extents(told)) = builder.take() else { panic!("{counts} extents were read") };
+            assert_eq!(told.unchanged, [v1::ExtentRange { first: round * counts, count: counts }]);
+        }
+        for index in 0..counts {
+            builder.zero(2 * index, 1);
+        }
+        assert!(builder.take().is_some(), "zeros are read too");
     }
 }

@@ -4,10 +4,11 @@
 //! it does not count. It moves while it brings or takes [`MOVES_BYTES`] in [`TURN_PATIENCE`], 17 KiB/s: less than the slowest
 //! line that agents are for, and more than an agent that sends a query now and then to keep its slot.
 
+use holdfast_proto::limits::{EXTENT_BYTES, MOVES_BYTES, READ_FOR_SENT};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::limits::{MOVES_BYTES, TURN_PATIENCE};
+use crate::limits::TURN_PATIENCE;
 
 #[derive(Debug)]
 struct State {
@@ -69,12 +70,9 @@ impl Motion {
     }
 }
 
-/// Bytes of a disk count for so much less than bytes that are sent: an agent that reads tells of 64 MiB by a few bytes.
-const READ_FOR_SENT: u64 = 64;
-
 /// Progress, in bytes, of a message that reports `extents` and took `sent_bytes`.
 pub(crate) const fn worth(extents: u64, sent_bytes: u64) -> u64 {
-    let read_bytes = extents.saturating_mul(holdfast_proto::limits::EXTENT_BYTES as u64);
+    let read_bytes = extents.saturating_mul(EXTENT_BYTES as u64);
     sent_bytes.saturating_add(read_bytes / READ_FOR_SENT)
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use holdfast_proto::limits::MOVES_BYTES;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio_stream::wrappers::ReceiverStream;
@@ -13,7 +14,6 @@ use super::bounds::OUTGOING_QUEUE_MESSAGES;
 use crate::activity::streams::StreamGuard;
 use crate::app::App;
 use crate::error::ServiceError;
-use crate::limits::MOVES_BYTES;
 
 /// Sends what `items` yields until it ends, fails, or the stream must end.
 pub(super) fn stream<T, I>(guard: StreamGuard, items: I) -> ReceiverStream<Result<T, Status>>

@@ -1,7 +1,8 @@
 use std::pin::pin;
 
+use holdfast_proto::limits::MOVES_BYTES;
+
 use super::*;
-use crate::limits::MOVES_BYTES;
 
 fn token(number: u8) -> TokenId {
     TokenId::from_bytes([number; 16])
