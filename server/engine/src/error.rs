@@ -130,6 +130,16 @@ impl EngineError {
         }
     }
 
+    /// Returns true if the error says that something cannot be read now, for whatever reason, and nothing of what is stored.
+    pub fn is_no_verdict(&self) -> bool {
+        match self {
+            Self::Archived(_) => true,
+            Self::Volume(error) => error.is_unreadable_now(),
+            Self::Index(error) => error.is_unreadable_now(),
+            _ => false,
+        }
+    }
+
     /// Returns true if the error concerns one object: a reader of many objects goes on with the others.
     pub const fn is_of_one_object(&self) -> bool {
         matches!(

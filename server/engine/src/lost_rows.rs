@@ -40,7 +40,12 @@ pub(crate) fn drop_unneeded(core: &Arc<Core>, progress: &dyn Progress) -> Result
         let count = rows.len() as u64;
         // (S8, P6) A restore point that was not entered may need anything.
         let all_known = core.unrecorded.check_all_known().is_ok();
-        if all_known && check::is_whole(core, namespace, progress)? {
+        let is_whole = || match check::is_whole(core, namespace, progress) {
+            // (S12) What cannot be read now may need them.
+            Err(error) if error.is_no_verdict() => Ok(false),
+            found => found,
+        };
+        if all_known && is_whole()? {
             drop_rows(core, &rows)?;
             done.dropped += count;
         } else {

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Transaction, params};
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
 use super::{
-    audit, backups, commit_numbers, containers, details, locks, merge_failed, namespaces, point_states,
+    audit, backups, commit_numbers, containers, details, locks, lost, merge_failed, namespaces, point_states,
     policies, trust,
 };
 use crate::{
@@ -33,6 +33,8 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     let number = if *number == 0 { commit_numbers::last_commit(tx)?.saturating_add(1) } else { *number };
     let ordinal = number.max(commit_numbers::latest_of_vm(tx, &refs)?.saturating_add(1));
     insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
+    // (V3)
+    lost::inherit_doubt(tx, *backup)?;
     locks::write_new(tx, *backup, lock)?;
     policies::lock_new(tx, clock, (attempt, &refs.job_name), *backup, lock)?;
     if refs.job_name != attempt.job {

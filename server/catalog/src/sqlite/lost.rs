@@ -16,8 +16,17 @@ use crate::{
 type Kept = (i64, i64, i64, String);
 
 pub(super) fn doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
-    let insert =
-        "INSERT INTO in_doubt (backup_id) SELECT id FROM backups WHERE id = ? ON CONFLICT DO NOTHING";
+    // What one restore point lacks, others of its VM took over, and the next is made of the latest.
+    let insert = "INSERT INTO in_doubt (backup_id) SELECT b.id FROM backups x JOIN backups b ON b.vm_id = x.vm_id \
+         WHERE x.id = ? ON CONFLICT DO NOTHING";
+    tx.execute(insert, [backup.to_bytes()]).map(drop).or_error("write")
+}
+
+/// Puts a new restore point in doubt where another of its VM is: its session may have taken something over from that.
+pub(super) fn inherit_doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
+    let insert = "INSERT INTO in_doubt (backup_id) SELECT x.id FROM backups x WHERE x.id = ? \
+         AND EXISTS (SELECT 1 FROM in_doubt d JOIN backups b ON b.id = d.backup_id WHERE b.vm_id = x.vm_id) \
+         ON CONFLICT DO NOTHING";
     tx.execute(insert, [backup.to_bytes()]).map(drop).or_error("write")
 }
 

@@ -15,6 +15,7 @@ cases![
     the_scrub_keeps_its_place_and_its_proofs,
     restore_points_come_by_vm_and_commit,
     what_is_lost_is_replaced_and_told_once,
+    a_restore_point_beside_one_in_doubt_is_in_doubt,
 ];
 
 fn the_scrub_keeps_its_place_and_its_proofs(f: &Fixture) {
@@ -94,6 +95,19 @@ fn what_is_in_doubt_is_so_until_it_was_looked_up(f: &Fixture, backup: BackupId) 
         assert_eq!(f.in_doubt(10).unwrap().is_empty(), !lost.is_empty(), "what is known is no doubt");
         f.set_lost(backup, &[]).unwrap();
     }
+}
+
+fn a_restore_point_beside_one_in_doubt_is_in_doubt(f: &Fixture) {
+    let first = f.committed("mail", "nightly").backup;
+    let second = f.committed("mail", "nightly").backup;
+    f.doubt(second).unwrap();
+    let third = f.committed("mail", "nightly").backup;
+    let other = f.committed("news", "nightly").backup;
+    for backup in [first, second, third] {
+        assert!(f.may_lack(backup).unwrap());
+        f.set_lost(backup, &[]).unwrap();
+    }
+    assert!(!f.may_lack(other).unwrap());
 }
 
 fn lost(bytes: u64) -> LostRanges {

@@ -102,8 +102,9 @@ impl DamageReportJob {
         {
             return Ok(Step::More);
         }
-        if let Some((mut mark, _, began_ms)) = state.walk.take() {
-            mark.in_doubt.clear();
+        if let Some((mut mark, walk, began_ms)) = state.walk.take() {
+            // The others are in doubt no more; these are tried again with the next change.
+            mark.in_doubt.retain(|backup| walk.passed_by.contains(backup));
             state.ended_ms = self.core.clock.monotonic_ms();
             state.took_ms = state.ended_ms.saturating_sub(began_ms);
             state.told = Some(mark);

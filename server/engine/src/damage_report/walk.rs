@@ -63,6 +63,8 @@ pub(super) struct Walk {
     known: HashSet<BackupId>,
     after: Option<(VmId, u64)>,
     reading: Option<Reading>,
+    /// Restore points that could not be read now.
+    pub(super) passed_by: Vec<BackupId>,
     /// The restore point before, of the same VM.
     before: Option<Before>,
     recent: RecentDirectories,
@@ -76,6 +78,7 @@ impl Walk {
             known,
             after: None,
             reading: None,
+            passed_by: Vec::new(),
             before: None,
             recent: RecentDirectories::default(),
         })
@@ -89,17 +92,29 @@ impl Walk {
             }
             if let Some(mut reading) = self.reading.take() {
                 let done = self.read(core, &mut reading, budget);
+                let (backup, place) = (reading.record.id, (reading.vm, reading.number));
                 self.reading = Some(reading);
-                if !done? {
-                    return Ok(false);
+                match done {
+                    Ok(true) => self.record(core)?,
+                    Ok(false) => return Ok(false),
+                    // What cannot be read now hides no other's loss.
+                    Err(error) if error.is_of_one_object() => self.pass_by(backup, place, &error),
+                    Err(error) => return Err(error),
                 }
-                self.record(core)?;
             }
             budget.charge(1, 0);
             if budget.is_spent() {
                 return Ok(false);
             }
         }
+    }
+
+    /// Leaves a restore point that cannot be read now as recorded, and in doubt.
+    fn pass_by(&mut self, backup: BackupId, place: (VmId, u64), error: &EngineError) {
+        tracing::warn!(%backup, %error, "cannot tell now whether a restore point lacks something");
+        self.known.remove(&backup);
+        self.passed_by.push(backup);
+        (self.reading, self.before, self.after) = (None, None, Some(place));
     }
 
     /// Opens the next restore point, or passes by one that lacks nothing; `false`: there are no more.

@@ -172,6 +172,9 @@ pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::Co
 /// Longest reason kept for a disk or session that ended without a restore point, in bytes.
 const KEPT_REASON_MAX_BYTES: usize = 500;
 
+/// The same for further disks of a session, in bytes.
+const REPEATED_REASON_MAX_BYTES: usize = 100;
+
 /// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in
 /// them serves later backups. `who` ended it, for the audit log. To begin and give up costs an agent nearly nothing, so of a
 /// session that brought nothing there is one row; a session's reason is kept once.
@@ -185,21 +188,19 @@ pub(super) fn record_failure(
     let may_be_sealed = !withdraw(core, session);
     let mut details: Vec<DetailRow> = Vec::new();
     let mut containers = Vec::new();
-    // Agents begin it with the disk that failed.
-    let is_of = |slot: &DiskSlot| {
-        let name = reason.strip_prefix("disk ").and_then(|rest| rest.strip_prefix(slot.name.as_str()));
-        name.is_some_and(|rest| rest.starts_with(':'))
-    };
-    let is_of_one = session.disks.iter().any(is_of);
     let mut left = Some(reason);
     for slot in &session.disks {
         let mut state = slot.state.lock();
         state.abandon();
         let mut row = details_row(core, session, slot, &state);
         row.status = status;
-        let own = || left.take_if(|_| !is_of_one || is_of(slot));
-        let why = state.failure().or_else(own).unwrap_or_default();
-        row.error = plain_text(why, KEPT_REASON_MAX_BYTES);
+        // What was brought is worth the beginning of the session's reason.
+        let (why, max_bytes) = match state.failure().or_else(|| left.take()) {
+            Some(why) => (why, KEPT_REASON_MAX_BYTES),
+            None if row.bytes > 0 => (reason, REPEATED_REASON_MAX_BYTES),
+            None => ("", 0),
+        };
+        row.error = plain_text(why, max_bytes);
         row.finished_ms = core.clock.now_ms();
         details.push(row);
         containers.extend(container_records(session, &state));

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use holdfast_catalog::{NamespaceRecord, new_id};
+use holdfast_catalog::{DiskRecord, NamespaceRecord, new_id};
 use holdfast_proto::limits::{
     DISK_MAX_BYTES, DISKS_PER_BACKUP_MAX, ID_SHOWN_BYTES, NAME_MAX_BYTES, check_name, plain_text,
 };
@@ -17,6 +17,9 @@ use crate::error::EngineError;
 use crate::fair::Tenant;
 use crate::quota::Applicant;
 use crate::space::Grant;
+
+/// Restore points before the latest in which a disk is looked for that the latest lacks.
+const PARTIAL_LOOK_BACK: u32 = 100;
 
 /// A request to start a backup, in a namespace the caller was authorised for.
 #[derive(Debug)]
@@ -156,9 +159,9 @@ pub(super) fn open_session(
     Ok(Session::new(core, parts))
 }
 
-/// (W16) What of the VM's latest restore point would be gone from the next, though the agent does not say that it could not
-/// be read: a disk, or the end of one.
-fn lost(core: &Core, start: &StartBackup) -> Result<Option<String>, EngineError> {
+/// (W16) Disks of the VM's latest restore point, or ends of them, that the next would drop though the agent does not say that
+/// they could not be read; each compared with the latest restore point that has it.
+pub(super) fn lost(core: &Core, start: &StartBackup) -> Result<Option<String>, EngineError> {
     let StartBackup { namespace, request, .. } = start;
     let Some(latest) = core.catalog.latest_backup(*namespace, &request.vm)? else { return Ok(None) };
     let missing = |name: &String| request.missing_disks.contains(name);
@@ -166,20 +169,28 @@ fn lost(core: &Core, start: &StartBackup) -> Result<Option<String>, EngineError>
     for disk in latest.disks.iter().filter(|disk| !missing(&disk.name)) {
         match request.disks.iter().find(|spec| spec.name == disk.name) {
             Some(spec) if spec.size_bytes >= disk.size_bytes => {}
-            Some(spec) => lost.push(format!(
-                "disk {:?} has {} bytes, and had {}",
-                disk.name, spec.size_bytes, disk.size_bytes
-            )),
+            Some(spec) => lost.push(shorter(spec, disk)),
             None => lost.push(format!("disk {:?} is not there", disk.name)),
         }
     }
-    // A partial restore point does not make anyone forget what the VM has.
+    // A partial restore point does not make anyone forget what the VM has, nor how large it was.
+    for spec in request.disks.iter().filter(|spec| latest.missing_disks.contains(&spec.name)) {
+        let before = core.catalog.backups_before(latest.id, PARTIAL_LOOK_BACK)?;
+        let last = before.iter().flat_map(|backup| &backup.disks).find(|disk| disk.name == spec.name);
+        if let Some(disk) = last.filter(|disk| spec.size_bytes < disk.size_bytes) {
+            lost.push(shorter(spec, disk));
+        }
+    }
     let known = |name: &String| missing(name) || request.disks.iter().any(|spec| spec.name == *name);
     let unknown = latest.missing_disks.iter().filter(|name| !known(name));
     lost.extend(unknown.map(|name| format!("disk {name:?} is not there")));
     Ok((!lost.is_empty()).then(|| {
         format!("compared with VM {:?} in restore point {}: {}", request.vm, latest.id, lost.join("; "))
     }))
+}
+
+fn shorter(spec: &v1::DiskSpec, disk: &DiskRecord) -> String {
+    format!("disk {:?} has {} bytes, and had {}", disk.name, spec.size_bytes, disk.size_bytes)
 }
 
 /// The run the backup joins, or a new one. Checked now: a catalog that refused the run at commit would

@@ -42,6 +42,13 @@ impl Sessions {
             .ok_or_else(|| EngineError::NotFound { what: "namespace", name: request.namespace.clone() })?;
         start::check_key(&namespace, request)?;
         let vm_owner = start::vm_owner(core, asked)?;
+        // Before a backup that goes on is ended for one that is refused.
+        if request.take_over
+            && !request.accept_change
+            && let Some(lost) = start::lost(core, asked)?
+        {
+            return Err(change_refused(&lost));
+        }
         self.make_way(core, asked)?;
         let session = Arc::new(start::open_session(core, namespace, vm_owner, asked, room)?);
         session.progressed(core);
@@ -49,19 +56,21 @@ impl Sessions {
         // Again: a session that claimed the run may have ended since the first look. From now on, none can.
         let owner = &session.starter.owner;
         let checked = start::check_run(core, session.run, &session.namespace, owner);
+        if let Err(error) = checked {
+            self.remove(&session);
+            return Err(error);
+        }
+        if let Some(lost) = session.lost.as_ref().filter(|_| !request.accept_change) {
+            // Its run says that it failed, and why.
+            self.end_as(core, session.id, RowStatus::Failed, lost, None)?;
+            return Err(change_refused(lost));
+        }
         // Last: what is refused for another reason does not count.
-        if let Err(error) = checked.and_then(|()| session.charge.count_today()) {
+        if let Err(error) = session.charge.count_today() {
             self.remove(&session);
             return Err(error);
         }
         tracing::info!(session = %session.id, vm = session.vm, job = session.job, host = session.host, "backup started");
-        if let Some(lost) = session.lost.as_ref().filter(|_| !request.accept_change) {
-            // Its run says that it failed, and why.
-            self.end_as(core, session.id, RowStatus::Failed, lost, None)?;
-            return Err(EngineError::Invalid(format!(
-                "{lost}; if that is right, back it up with --accept-change; otherwise look at what the agent was given"
-            )));
-        }
         Ok(start::response(core, &session))
     }
 
@@ -333,4 +342,11 @@ fn busy(session: &Session, asking: &Starter) -> EngineError {
 
 fn gone(id: SessionId) -> EngineError {
     EngineError::SessionGone { session: id.to_string(), why: "is unknown or has ended".into() }
+}
+
+/// (W16)
+fn change_refused(lost: &str) -> EngineError {
+    EngineError::Invalid(format!(
+        "{lost}; if that is right, back it up with --accept-change; otherwise look at what the agent was given"
+    ))
 }

@@ -310,7 +310,8 @@ impl Group {
                     sound += 1;
                 }
                 Ok(None) => {}
-                Err(error) => hidden = Some(error),
+                Err(error) if error.is_no_verdict() => hidden = hidden.or(Some(error)),
+                Err(_) => {}
             }
         }
         for spare in 0..spares {
@@ -323,12 +324,13 @@ impl Group {
                     sound += 1;
                 }
                 Ok(None) => {}
-                Err(error) => hidden = Some(error),
+                Err(error) if error.is_no_verdict() => hidden = hidden.or(Some(error)),
+                Err(_) => {}
             }
         }
         if sound < members {
             // (R4) With what cannot be read at the moment it may be made.
-            return hidden.filter(EngineError::may_pass).map_or(Ok(None), Err);
+            return hidden.map_or(Ok(None), Err);
         }
         let decoded = decoder.decode().map_err(coding)?;
         let shard = decoded.restored_original(wanted).map(<[u8]>::to_vec);
@@ -351,9 +353,10 @@ impl Group {
             Ok(blob) => {
                 if_readable(read_window(blob, member.stored_bytes, start, len))?.map(|(shard, _)| shard)
             }
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_archived() => return Err(EngineError::Archived(error.to_string())),
+            Err(error) if error.is_unreadable_now() => {
                 let (name, source) = (member.id.to_string(), error.to_string().into());
-                return Err(VolumeError::Unavailable { action: "read", name, source }.into());
+                return Err(VolumeError::NotReadableNow { name, source }.into());
             }
             Err(_) => None,
         };

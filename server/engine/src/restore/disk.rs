@@ -41,6 +41,8 @@ pub struct DiskReader {
     ready_bytes: usize,
     /// Chunks of the window being sent that cannot be read, not said yet.
     lost: Vec<Lost>,
+    /// Set once anything was lost.
+    lacks: bool,
     on_damage: OnDamage,
     from: read::From,
     failed: bool,
@@ -98,6 +100,7 @@ impl DiskReader {
             ready: VecDeque::new(),
             ready_bytes: 0,
             lost: Vec::new(),
+            lacks: false,
             on_damage,
             from: read::From::Anywhere,
             failed: false,
@@ -137,6 +140,7 @@ impl DiskReader {
                     let outcome = task.wait();
                     self.ahead.give_back();
                     let Found { regions, lost, .. } = outcome??;
+                    self.note_lost(&lost);
                     self.lost.extend(lost);
                     self.ready_bytes += regions.iter().map(|region| region.payload.len()).sum::<usize>();
                     self.ready.extend(regions);
@@ -188,6 +192,7 @@ impl DiskReader {
     fn plan(&mut self) -> Result<(), EngineError> {
         let Some(plan) = self.windows.next(self.tenant)? else { return Ok(()) };
         self.planned.push_back(Planned::Message(Kind::Window(plan.layout)));
+        self.note_lost(&plan.lost);
         let mut lost = plan.lost;
         while !lost.is_empty() {
             self.planned.push_back(Planned::Message(Kind::Damaged(take_alike(&mut lost))));
@@ -195,6 +200,13 @@ impl DiskReader {
         self.planned.extend(plan.jobs.into_iter().map(Planned::Job));
         self.planned.push_back(Planned::Message(Kind::WindowEnd(v1::WindowEnd {})));
         Ok(())
+    }
+
+    /// (V3) Once for each disk that is read.
+    fn note_lost(&mut self, lost: &[Lost]) {
+        if !lost.is_empty() && !std::mem::replace(&mut self.lacks, true) {
+            self.disk.note_lacking();
+        }
     }
 
     fn begin(&mut self, job: ReadJob) {

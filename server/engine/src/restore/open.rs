@@ -78,10 +78,10 @@ impl OpenDisk {
         let nodes = NodeReader::new(Arc::clone(&core.store), core.store.domain(namespace));
         let loses = |error: &WalkError<EngineError>| damage.goes_on_walking(error).then(|| error.to_string());
         let tree = TreeReader::open_past(nodes, found.root, found.size_bytes, loses)
-            .map_err(|error| name_damage(error.into(), backup, disk))?;
+            .map_err(|error| name_damage(core, error.into(), backup, disk))?;
         // The one page of a small disk is its root: without it nothing of the disk is known.
         if damage == OnDamage::Report && tree.extent_count() <= PAGE_EXTENTS as u64 {
-            tree.page_entries(0).map_err(|error| name_damage(error.into(), backup, disk))?;
+            tree.page_entries(0).map_err(|error| name_damage(core, error.into(), backup, disk))?;
         }
         Ok(Self {
             core: Arc::clone(core),
@@ -97,17 +97,20 @@ impl OpenDisk {
     }
 
     pub(super) fn name_damage(&self, error: EngineError) -> EngineError {
-        if matches!(error, EngineError::Damaged(_)) {
-            self.core.note_lacking(self.backup);
-        }
-        name_damage(error, self.backup, &self.name)
+        name_damage(&self.core, error, self.backup, &self.name)
+    }
+
+    /// (V3) Takes note that something of it cannot be had.
+    pub(super) fn note_lacking(&self) {
+        self.core.note_lacking(self.backup);
     }
 }
 
-/// Puts the disk's and the backup's name into an error about damage.
-fn name_damage(error: EngineError, backup: BackupId, disk: &str) -> EngineError {
+/// Puts the disk's and the backup's name into an error about damage, and (V3) takes note of it.
+fn name_damage(core: &Core, error: EngineError, backup: BackupId, disk: &str) -> EngineError {
     match error {
         EngineError::Damaged(what) => {
+            core.note_lacking(backup);
             EngineError::Damaged(format!("disk {disk:?} of backup {backup}: {what}"))
         }
         other => other,

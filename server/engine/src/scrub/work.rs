@@ -310,7 +310,7 @@ impl Work {
         self.found.restore_points += u64::from(counts);
         self.found.unclear += u64::from(counts && unclear);
         self.found.unsound_restore_points += u64::from(counts && !sound && !unclear);
-        if !sound {
+        if counts && !sound && !unclear {
             core.note_lacking(backup);
         }
         self.found.false_digests += lies;

@@ -128,7 +128,7 @@ impl ChunkStore {
                 Ok(None)
             }
             // (R4) The next attempt may make it.
-            Err(error) if error.may_pass() => Err(error),
+            Err(error) if error.is_no_verdict() => Err(error),
             Err(error) => {
                 tracing::warn!(%container, %number, %error, "the parity of a damaged container cannot be used");
                 Ok(None)
@@ -182,7 +182,7 @@ impl ChunkStore {
                 Ok((Some((Arc::new(salvaged.open), salvaged.complete)), false))
             }
             Err(error) => match EngineError::from(error) {
-                error if error.may_pass() => Err(error),
+                error if error.is_no_verdict() => Err(error),
                 error => {
                     tracing::warn!(%container, %error, "nothing can be read of a damaged container");
                     Ok((None, false))

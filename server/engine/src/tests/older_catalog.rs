@@ -8,7 +8,7 @@ use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _, list_all};
 
-use super::agent::{backup, restore};
+use super::agent::{backup, restore, restore_past_damage};
 use super::reclaim::reclaim;
 use super::{Bench, noise};
 use crate::check::CheckOptions;
@@ -138,37 +138,75 @@ fn what_is_lost_with_its_row_is_named() {
     scene.is_whole(&engine);
 }
 
-/// (V3) The same, met by a read: of the containers' rows, too, nothing is left, and the restore point is not new.
+/// (V3) The same, met by a read: of the containers' rows, too, nothing is left, and the restore point is not new. Another of its
+/// VM has the same data, and is the next backup's parent.
 #[test]
 fn what_a_read_finds_nowhere_is_named() {
-    for scrubs in [true, false] {
-        let (mut scene, _) = Scene::new(2);
-        let engine = scene.open();
-        let before = containers(&scene.volume);
-        let lost = made(&engine, 7);
-        assert_eq!(named(&engine), []);
-        for name in containers(&scene.volume).into_iter().filter(|name| !before.contains(name)) {
-            let Some(name) = ContainerName::parse(&name).filter(|name| name.class == ContainerClass::Data)
-            else {
-                continue;
-            };
-            engine.catalog().condemn_containers(&[name.id]).unwrap();
-            engine.catalog().remove_condemned(&[name.id]).unwrap();
-            scene.volume.remove(&name.blob()).unwrap();
+    let reads: [fn(&Engine, BackupId); 3] = [
+        |engine, _| {
+            assert!(engine.scrub(&Budget::unlimited(), &NoProgress).unwrap().unsound_restore_points > 0)
+        },
+        |engine, id| drop(restore(engine, &id.to_string(), "root").unwrap_err()),
+        |engine, id| drop(restore_past_damage(engine, &id.to_string(), "root")),
+    ];
+    for class in [ContainerClass::Data, ContainerClass::Recipe] {
+        for read in reads {
+            let (mut scene, _) = Scene::new(2);
+            let engine = scene.open();
+            let before = containers(&scene.volume);
+            let mut both = [made(&engine, 7), made(&engine, 7)];
+            both.sort_unstable();
+            assert_eq!(named(&engine), []);
+            for name in containers(&scene.volume).into_iter().filter(|name| !before.contains(name)) {
+                let Some(name) = ContainerName::parse(&name).filter(|name| name.class == class) else {
+                    continue;
+                };
+                engine.catalog().condemn_containers(&[name.id]).unwrap();
+                engine.catalog().remove_condemned(&[name.id]).unwrap();
+                scene.volume.remove(&name.blob()).unwrap();
+            }
+            drop(engine);
+            let engine = scene.open();
+            assert_eq!(named(&engine), [], "nothing tells of it");
+            read(&engine, both[0]);
+            assert_eq!(named(&engine), both);
+            scene.points.extend([(7, both[0]), (7, both[1]), (7, made(&engine, 7))]);
+            assert_eq!(named(&engine), [], "{class:?}");
+            scene.is_whole(&engine);
         }
-        drop(engine);
-        let engine = scene.open();
-        assert_eq!(named(&engine), [], "nothing tells of it");
-        if scrubs {
-            engine.scrub(&Budget::unlimited(), &NoProgress).unwrap();
-        } else {
-            assert!(restore(&engine, &lost.to_string(), "root").is_err());
-        }
-        assert_eq!(named(&engine), [lost], "{scrubs}");
-        scene.points.extend([(7, lost), (7, made(&engine, 7))]);
-        assert_eq!(named(&engine), []);
-        scene.is_whole(&engine);
     }
+}
+
+/// (V3) What cannot be read now hides no loss of another.
+#[test]
+fn a_restore_point_that_cannot_be_read_now_is_passed_by() {
+    let (mut scene, copy) = Scene::new(1);
+    let before = containers(&scene.volume);
+    let engine = scene.open();
+    let hidden = made(&engine, 3);
+    let between = containers(&scene.volume);
+    let lost = made(&engine, 7);
+    drop(engine);
+    scene.put_back(&copy);
+    let mut recipes = Vec::new();
+    for name in containers(&scene.volume).into_iter().filter(|name| !before.contains(name)) {
+        match ContainerName::parse(&name).unwrap().class {
+            ContainerClass::Recipe if between.contains(&name) => recipes.push(name),
+            ContainerClass::Data if !between.contains(&name) => scene.volume.remove(&name).unwrap(),
+            _ => {}
+        }
+    }
+    let faulty = Arc::new(FaultyVolume::new(scene.volume.clone()));
+    let engine = scene.bench.open(Arc::<FaultyVolume<MemoryVolume>>::clone(&faulty));
+    for name in &recipes {
+        faulty.refuse(name, Fault::NotReadableNow);
+        engine.parts().0.store.containers.remove(ContainerName::parse(name).unwrap().id);
+    }
+    assert_eq!(named(&engine), [lost]);
+    faulty.give();
+    assert_eq!(named(&engine), [lost]);
+    scene.points.extend([(3, hidden), (7, lost), (7, made(&engine, 7))]);
+    assert_eq!(named(&engine), []);
 }
 
 fn named(engine: &Engine) -> Vec<BackupId> {

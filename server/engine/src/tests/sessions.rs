@@ -433,6 +433,11 @@ fn a_disk_that_shrank_or_went_is_refused_until_that_is_accepted() {
     let partial = run(&[("root", disk)], &["data"], false).unwrap();
     assert!(!partial.accepted_change, "it says that it is partial");
     run(&[("root", disk)], &[], false).unwrap_err();
+    let error = run(&[("root", disk), ("data", none)], &[], false).unwrap_err();
+    assert!(
+        error.to_string().contains("and had"),
+        "a partial restore point does not make it forgotten: {error}"
+    );
     let grown = noise(2, 4 << 20);
     let more = run(&[("root", grown.as_slice()), ("data", disk), ("new", disk)], &[], true).unwrap();
     assert!(!more.accepted_change, "there was nothing to accept");
@@ -443,4 +448,24 @@ fn a_disk_that_shrank_or_went_is_refused_until_that_is_accepted() {
     drop(engine);
     let engine = bench.open(volume);
     assert!(engine.catalog().backup(shrunk.id).unwrap().unwrap().accepted_change);
+}
+
+/// (W16) What is refused ends no other backup, and does not count.
+#[test]
+fn a_refused_change_neither_takes_over_nor_counts() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let disk = noise(1, 1 << 20);
+    let disk: &[u8] = &disk;
+    super::agent::backup(&engine, "web", &[("root", disk), ("data", disk)]).unwrap();
+    let running = start(&engine, request("web", &[("root", disk), ("data", disk)])).unwrap();
+    let error = start(
+        &engine,
+        v1::StartRequest { take_over: true, accept_change: false, ..request("web", &[("root", disk)]) },
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("--accept-change"), "{error}");
+    let session: SessionId = running.session_id.parse().unwrap();
+    engine.keep_alive(session).unwrap();
+    engine.abort(session, "done").unwrap();
 }
