@@ -20,7 +20,7 @@ use tower::Service;
 use super::bounds::{OPEN_MAX_BYTES, PAGE_PATIENCE, SMALL_CHUNK_BYTES, UNARY_MAX_BYTES};
 use super::calls::{self, AnswerKind, Call};
 use super::messages::{Bounds, Messages};
-use crate::app::App;
+use crate::app::{App, holding};
 use crate::auth::{Caller, named_token};
 use crate::error::ServiceError;
 use crate::limits::{BODY_DEADLINE, CALLS_PER_TOKEN_MAX};
@@ -35,16 +35,17 @@ const LANE: &str = "/holdfast.v1.Backup/SendLane";
 
 /// Lets calls with a valid token through to `calls`.
 #[derive(Debug, Clone)]
-pub(super) struct Gate<S> {
+pub(crate) struct Gate<S> {
     app: Arc<App>,
-    under_way: Arc<Shares<TokenId>>,
+    /// Calls whose answers are being made, or not handed over yet, and those whose work goes on after they were reset.
+    pub(crate) under_way: Arc<Shares<TokenId>>,
     /// Pages being made, or not handed over yet.
     pages: Arc<Shares<TokenId>>,
     calls: S,
 }
 
 impl<S> Gate<S> {
-    pub(super) fn new(app: Arc<App>, calls: S) -> Self {
+    pub(crate) fn new(app: Arc<App>, calls: S) -> Self {
         let pages = Shares::halves(app.budget.pages as usize);
         Self { app, under_way: Shares::new(usize::MAX, CALLS_PER_TOKEN_MAX), pages, calls }
     }
@@ -74,18 +75,20 @@ where
         let (app, under_way) = (Arc::clone(&self.app), Arc::clone(&self.under_way));
         let pages = Arc::clone(&self.pages);
         Box::pin(async move {
-            let call = calls::of_path(request.uri().path());
             let admitted = admit(&app, &under_way, request.headers(), request.extensions()).await;
             let (caller, share) = match admitted {
                 Ok(admitted) => admitted,
                 Err(error) => return Ok(error.into_status().into_http()),
             };
-            if let Some(Err(error)) = call.map(|call| call.access.check(&caller)) {
-                note_refusal(&app, call, &caller, &error.message).await;
+            let Some(call) = calls::of_path(request.uri().path()) else {
+                return Ok(Status::unimplemented("there is no such call").into_http());
+            };
+            if let Err(error) = call.access.check(&caller) {
+                let noted = note_refusal(&app, call, &caller, &error.message);
+                holding(Some(Held::new(share)), noted).await;
                 return Ok(error.into_status().into_http());
             }
-            let kind = call.map_or(AnswerKind::Short, |call| call.answer);
-            let page = match kind {
+            let page = match call.answer {
                 AnswerKind::Page => match page(&pages, caller.token.id).await {
                     Ok(page) => Some(page),
                     Err(error) => return Ok(error.into_status().into_http()),
@@ -93,14 +96,15 @@ where
                 AnswerKind::Short | AnswerKind::Stream => None,
             };
             request.extensions_mut().insert(caller.clone());
-            if let Some(call) = call {
-                request.extensions_mut().insert(*call);
-            }
+            request.extensions_mut().insert(*call);
             let bounds = bounds(request.uri().path());
-            let answer = calls.call(request.map(|body| Messages::new(body, bounds))).await?;
-            let mut answer = settled(&app, call, &caller, answer).await;
             let held = Held::new((share, page));
-            answer.extensions_mut().insert(match kind {
+            let answered = async {
+                let answer = calls.call(request.map(|body| Messages::new(body, bounds))).await?;
+                Ok::<_, Infallible>(settled(&app, call, &caller, answer).await)
+            };
+            let mut answer = holding(Some(held.clone()), answered).await?;
+            answer.extensions_mut().insert(match call.answer {
                 AnswerKind::Stream => held,
                 AnswerKind::Short | AnswerKind::Page => held.in_chunks_of(SMALL_CHUNK_BYTES),
             });
@@ -122,7 +126,7 @@ async fn page(pages: &Arc<Shares<TokenId>>, token: TokenId) -> Result<Share<Toke
 /// not be decoded is its sender's fault.
 async fn settled(
     app: &Arc<App>,
-    call: Option<&'static Call>,
+    call: &'static Call,
     caller: &Caller,
     answer: Response<AnswerBody>,
 ) -> Response<AnswerBody> {
@@ -139,8 +143,7 @@ async fn settled(
     answer
 }
 
-async fn note_refusal(app: &Arc<App>, call: Option<&'static Call>, caller: &Caller, why: &str) {
-    let Some(call) = call else { return };
+async fn note_refusal(app: &Arc<App>, call: &'static Call, caller: &Caller, why: &str) {
     let (caller, why) = (caller.clone(), why.to_owned());
     let noted = app.blocking(move |app| {
         app.auth.note_refused_call(&caller, call.name, &why);

@@ -23,7 +23,7 @@ pub(crate) mod calls;
 mod catalog;
 mod count;
 mod digests;
-mod gate;
+pub(crate) mod gate;
 mod ingest;
 mod manage;
 mod messages;

@@ -177,14 +177,14 @@ impl Link {
 
 /// A connection's slot; dropping it frees it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     door: Arc<Door>,
-    pub(super) link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
 }
 
 impl Place {
     /// A slot for a connection from `peer`; `None` when every slot is held by a caller with a token.
-    pub(super) fn take(door: &Arc<Door>, peer: SocketAddr) -> Option<Self> {
+    pub(crate) fn take(door: &Arc<Door>, peer: SocketAddr) -> Option<Self> {
         let (number, close) = door.enter(peer)?;
         let link = Arc::new(Link::new(peer, number, Arc::clone(door), close));
         Some(Self { door: Arc::clone(door), link })

@@ -57,7 +57,10 @@ pub(crate) use serve::{AnswerBody, Protocol};
 pub(crate) use traffic::Traffic;
 pub(crate) use windows::{WINDOW_MAX_BYTES, WINDOW_MIN_BYTES, Windows};
 
+#[cfg(not(test))]
 use link::Place;
+#[cfg(test)]
+pub(crate) use link::Place;
 use serve::Serving;
 
 /// Pause after `accept` failed: out of file descriptors, most likely.
