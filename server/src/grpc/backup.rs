@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::acknowledge::until_kept;
 use super::call::{Stage, caller, own_session, parse_id, shown};
+use super::calls::Call;
 use super::digests::ParentDigests;
 use super::ingest::{self, Lanes};
 use super::outgoing;
@@ -117,7 +118,8 @@ impl Backup for BackupService {
             .open(StreamKind::Ingest, caller.token.id)
             .map_err(ServiceError::into_status)?;
         let (app, lanes) = (Arc::clone(&self.app), Arc::clone(&self.lanes));
-        Ok(Response::new(ingest::stream(app, lanes, caller, guard, request.into_inner())))
+        let by = (caller, request.extensions().get::<Call>().copied());
+        Ok(Response::new(ingest::stream(app, lanes, by, guard, request.into_inner())))
     }
 
     #[tracing::instrument(level = "info", skip_all)]

@@ -14,6 +14,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tracing::field::DisplayValue;
 
+use super::calls::Call;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
@@ -54,6 +55,14 @@ fn check_protocol(metadata: &MetadataMap) -> Result<(), ServiceError> {
              update the older side"
         ),
     ))
+}
+
+/// Notes in the audit log that a call was refused, if it was, whose refusal comes as a message of its answer: the gate sees only
+/// how answers begin. Blocks.
+pub(super) fn note_late_refusal(app: &App, caller: &Caller, call: Option<Call>, error: &ServiceError) {
+    if let Some(call) = call.filter(|_| error.code == ErrorCode::Forbidden) {
+        app.auth.note_refused_call(caller, call.name, &error.message);
+    }
 }
 
 /// Answers a call with one message, made on a thread that may block.

@@ -40,7 +40,8 @@ use tonic::{Status, Streaming};
 use tracing::{Instrument as _, Span};
 
 use super::bounds::{INGEST_ANSWERS, OPEN_TIMEOUT};
-use super::call::{own_session, queued, shown};
+use super::call::{note_late_refusal, own_session, queued, shown};
+use super::calls::Call;
 use crate::activity::Change;
 use crate::activity::streams::{StreamGuard, Subject};
 use crate::app::App;
@@ -61,14 +62,14 @@ type Answers = mpsc::Sender<Result<v1::IngestResponse, Status>>;
 pub(super) fn stream(
     app: Arc<App>,
     lanes: Arc<Lanes>,
-    caller: Caller,
+    (caller, call): (Caller, Option<Call>),
     guard: StreamGuard,
     messages: Streaming<v1::IngestRequest>,
 ) -> ReceiverStream<Result<v1::IngestResponse, Status>> {
     let (answers, receiver) = mpsc::channel(INGEST_ANSWERS);
     // In a task of its own: an agent may wait for the answer's headers before it sends anything.
     let run = async move {
-        if let Err(error) = run(app, lanes, caller, guard, messages, answers.clone()).await {
+        if let Err(error) = run(app, lanes, (caller, call), guard, messages, answers.clone()).await {
             // The agent may be gone.
             let _ = answers.send(Err(error.into_status())).await;
         }
@@ -80,7 +81,7 @@ pub(super) fn stream(
 async fn run(
     app: Arc<App>,
     lanes: Arc<Lanes>,
-    caller: Caller,
+    (caller, call): (Caller, Option<Call>),
     guard: StreamGuard,
     mut messages: Streaming<v1::IngestRequest>,
     answers: Answers,
@@ -91,7 +92,8 @@ async fn run(
         let (number, token) = (open.disk, caller.token.id);
         let (session, guard) = app
             .blocking(move |app| {
-                let session = own_session(app, &caller, &open.session_id)?;
+                let session = own_session(app, &caller, &open.session_id)
+                    .inspect_err(|error| note_late_refusal(app, &caller, call, error))?;
                 let namespace = app.engine.session_namespace(session)?;
                 guard.enter(namespace, Subject::Session(session), open.takes_queued)?;
                 Ok((session, guard))

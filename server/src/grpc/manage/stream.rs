@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use holdfast_engine::ids::TokenId;
-use holdfast_proto::ErrorCode;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::super::bounds::OUTGOING_QUEUE_MESSAGES;
-use super::super::call::{Stage, caller};
+use super::super::call::{Stage, caller, note_late_refusal};
 use super::super::calls::Call;
 use crate::app::App;
 use crate::auth::Caller;
@@ -77,11 +76,8 @@ impl Answers {
         let (worker, answer) = (Arc::clone(app), Answer { app: Arc::clone(app), queue: queue.clone() });
         tokio::spawn(async move {
             let work = move |app: &Arc<App>| {
-                work(app, &caller, message, &answer).inspect_err(|error| {
-                    if let Some(call) = call.filter(|_| error.code == ErrorCode::Forbidden) {
-                        app.auth.note_refused_call(&caller, call.name, &error.message);
-                    }
-                })
+                let worked = work(app, &caller, message, &answer);
+                worked.inspect_err(|error| note_late_refusal(app, &caller, call, error))
             };
             let ended = worker.blocking(work).await;
             drop(slot);
@@ -101,6 +97,8 @@ impl Answers {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_proto::ErrorCode;
+
     use super::*;
 
     #[test]

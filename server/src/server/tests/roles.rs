@@ -312,5 +312,14 @@ async fn every_call_and_every_refusal_has_its_entry_in_the_audit_log() {
         let expected = if rpc.writes() { &["call.refused"][..] } else { rpc.entry() };
         assert_eq!(fixture.audited_since(&before), expected, "{rpc:?}: {refused:?}");
     }
+    // Refused by a message of an answer that had begun.
+    let session = admin.start("mine", "someone's").await.unwrap().session_id;
+    let neighbour = Client { token: fixture.token(Role::Backup, &["mine"]), ..admin.clone() };
+    let before = fixture.audited();
+    assert_eq!(
+        code(neighbour.ingest(tokio_stream::iter([ingest::open(&session, 0)])).await),
+        ErrorCode::Forbidden
+    );
+    assert_eq!(fixture.audited_since(&before), ["call.refused"]);
     fixture.server.stop().await.unwrap();
 }
