@@ -36,7 +36,7 @@ pub(super) const BUFFER_BYTES: usize = 64 << 10;
 /// What a connection is given of an answer at a time.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
 
-/// Downloads at once: each holds a thread.
+/// Downloads at once, half of them of one token: each holds a thread.
 pub(crate) const DOWNLOADS_MAX: usize = 8;
 
 /// Pages of a download between the thread that makes them and the connection.

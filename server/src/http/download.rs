@@ -11,10 +11,11 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use holdfast_engine::catalog::{DetailFilter, PageRequest, SortOrder};
+use holdfast_engine::ids::TokenId;
 use holdfast_proto::details::{Delimited, Delimiter};
 use holdfast_proto::v1::DetailRow;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::access::Identity;
@@ -26,6 +27,7 @@ use crate::app::App;
 use crate::auth::Credential;
 use crate::error::ServiceError;
 use crate::limits::READ_DEADLINE;
+use crate::shares::Share;
 
 /// The table to download.
 #[derive(Debug)]
@@ -43,9 +45,10 @@ type Page = Result<Bytes, ServiceError>;
 /// # Errors
 /// `Limit` when there are as many as there may be.
 pub(super) fn stream(state: &HttpState, identity: &Identity, table: Table) -> Result<Response, ServiceError> {
-    let slot = Arc::clone(&state.downloads).try_acquire_owned().map_err(|_| {
+    let slot = state.downloads.take(identity.caller.token.id).ok_or_else(|| {
         ServiceError::at_capacity(format!(
-            "this server allows {DOWNLOADS_MAX} downloads at once; try again when one of them is done"
+            "this server allows {DOWNLOADS_MAX} downloads at once, half of them of one token; try again when one of \
+             them is done"
         ))
     })?;
     let (pages, body) = mpsc::channel(DOWNLOAD_PAGES);
@@ -101,7 +104,7 @@ struct Task {
     credential: Credential,
     pages: mpsc::Sender<Page>,
     runtime: Handle,
-    _slot: OwnedSemaphorePermit,
+    _slot: Share<TokenId>,
 }
 
 /// The reader is gone, or too slow.

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
+use holdfast_engine::ids::TokenId;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
 use super::bounds::{DOWNLOADS_MAX, REQUESTS_MAX};
 use super::logins::Logins;
@@ -14,6 +14,7 @@ use super::storage_cache::StorageCache;
 use crate::app::App;
 use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::shares::Shares;
 
 /// The state of the router; handlers that need no more than the [`App`] extract that.
 #[derive(Debug, Clone)]
@@ -28,7 +29,7 @@ pub(crate) struct Shared {
     /// Logins that are not complete.
     pub(super) logins: Arc<Logins>,
     /// Tables being downloaded.
-    pub(super) downloads: Arc<Semaphore>,
+    pub(super) downloads: Arc<Shares<TokenId>>,
     /// What was last found out about containers.
     pub(super) storage: StorageCache,
     /// Held while a token is revoked.
@@ -49,7 +50,7 @@ impl HttpState {
             app,
             slots: Slots::new(answers),
             logins: Arc::default(),
-            downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
+            downloads: Shares::halves(DOWNLOADS_MAX),
             storage: StorageCache::default(),
             revoking: Mutex::default(),
             scraping: tokio::sync::Mutex::default(),

@@ -60,11 +60,20 @@ async fn with_many_rows(rows: usize) -> Fixture {
 async fn a_reader_that_stops_holds_one_slot_and_no_more() {
     let fixture = with_many_rows(20_000).await;
     let token = fixture.admin_token();
-    let request = format!(
-        "GET /api/v1/details?format=tsv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
-    );
+    let request = |token: &str| {
+        format!(
+            "GET /api/v1/details?format=tsv HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        )
+    };
+    let other = fixture.token(Role::Operator, &[]);
     let mut stopped = Vec::new();
-    for _ in 0..DOWNLOADS_MAX {
+    for number in 0..DOWNLOADS_MAX {
+        let of_other = number < DOWNLOADS_MAX / 2;
+        if number == DOWNLOADS_MAX / 2 {
+            let refused = fixture.get(&other, "/api/v1/details?format=tsv").await;
+            assert_eq!((refused.status, refused.problem().as_str()), (429, "limit"), "it has half of them");
+        }
+        let request = request(if of_other { &other } else { &token });
         let mut stream = fixture.https().await;
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut begin = [0; 64];
