@@ -83,10 +83,14 @@ pub(super) async fn check(State(state): State<HttpState>, mut request: Request, 
     }
     let secret = endpoint.method != "GET" || path == "/session";
     let caller = request.extensions().get::<Identity>().map(|identity| identity.caller.clone());
-    let mut response = holding(slot.clone(), next.run(request)).await;
-    if let Some(caller) = caller.filter(|_| response.status() == StatusCode::FORBIDDEN) {
-        note_refusal(&state, endpoint, caller, "outside of its namespaces or VMs").await;
-    }
+    let answered = async {
+        let response = next.run(request).await;
+        if let Some(caller) = caller.filter(|_| response.status() == StatusCode::FORBIDDEN) {
+            note_refusal(&state, endpoint, caller, "outside of its namespaces or VMs").await;
+        }
+        response
+    };
+    let mut response = holding(slot.clone(), answered).await;
     if secret {
         response.extensions_mut().insert(Secret);
     }
@@ -113,12 +117,12 @@ async fn admit(
 ) -> Result<(Identity, Option<Held>), ServiceError> {
     let link = link(asked.extensions)?;
     let identity = identify(&state.app, asked.method, asked.headers, link).await?;
+    let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?.map(Held::new);
     if let Err(error) = endpoint.access.check(&identity.caller) {
-        note_refusal(state, endpoint, identity.caller, &error.message).await;
+        holding(slot, note_refusal(state, endpoint, identity.caller, &error.message)).await;
         return Err(error);
     }
-    let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?;
-    Ok((identity, slot.map(Held::new)))
+    Ok((identity, slot))
 }
 
 /// Notes in the audit log that a request was refused.
