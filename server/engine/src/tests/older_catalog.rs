@@ -144,7 +144,7 @@ fn what_is_lost_with_its_row_is_named() {
 fn what_a_read_finds_nowhere_is_named() {
     let reads: [fn(&Engine, BackupId); 3] = [
         |engine, _| {
-            assert!(engine.scrub(&Budget::unlimited(), &NoProgress).unwrap().unsound_restore_points > 0)
+            assert!(engine.scrub(&Budget::unlimited(), &NoProgress).unwrap().unsound_restore_points > 0);
         },
         |engine, id| drop(restore(engine, &id.to_string(), "root").unwrap_err()),
         |engine, id| drop(restore_past_damage(engine, &id.to_string(), "root")),
