@@ -86,7 +86,7 @@ fn all_steps(quick: bool) -> Vec<Step> {
     }
     if quick {
         steps.push(tests("unit tests", |tally| {
-            let args = ["test", "--workspace", "--no-fail-fast", "--exclude", "holdfast-tests"];
+            let args = ["test", "--workspace", "--tests", "--no-fail-fast", "--exclude", "holdfast-tests"];
             tally::run(cargo().args(args), Runner::Cargo, tally)
         }));
         steps.push(skipped("the rest", "--quick"));
@@ -111,7 +111,8 @@ fn all_steps(quick: bool) -> Vec<Step> {
 fn run_tests(tally: &mut Tally) -> Result<()> {
     let skipped = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]);
+    // No example in a comment is a test: looking for one takes a minute.
+    command.args(["test", "--workspace", "--tests", "--no-fail-fast"]);
     command.env("HOLDFAST_TESTS_SKIPPED", skipped.path()).env(shell::BIN_DIR, built_programs()?);
     let result = tally::run(&mut command, Runner::Cargo, tally);
     let text = std::fs::read_to_string(skipped.path()).context("cannot read what was skipped")?;
