@@ -74,8 +74,9 @@ pub use quotas::{FAILED_ROWS_PER_VM_MAX, JOBS_PER_NAMESPACE_MAX, Quotas, VMS_PER
 pub use reports::{
     BackupCost, ContainerTotals, DAY_GROUPS_MAX, DETAILS_PER_PAGE_MAX, DayTotals, DetailEntry, DetailSort,
     DetailTotals, DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup,
-    NamespaceOverview, NotAColumn, ProtectedDay, REPORT_PAGE_MAX, Reports, SEARCH_MAX_BYTES, SortOrder,
-    TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
+    NamespaceOverview, NotAColumn, ProtectedDay, REPORT_PAGE_MAX, Reports, RepositoryOverview,
+    SEARCH_MAX_BYTES, SortOrder, SortedRows, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview,
+    VmQuery, VmSort, WindowTotals,
 };
 pub use retention::{
     ARCHIVE_DAYS_MAX, LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, RETENTION_IDS_MAX,

@@ -1,6 +1,6 @@
 //! Times the questions that tables and charts ask, on a catalog made by `fill_details`.
 //!
-//! `cargo run --release -p holdfast-engine --example report_bench -- DIR`
+//! `cargo run --release -p holdfast-engine --example report_bench -- DIR [overview]`
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::path::Path;
@@ -24,6 +24,10 @@ fn main() -> Result<()> {
     let lab = catalog.namespace_overviews(None)?.pop().context("no namespace")?.namespace.id;
     let (page, total) = catalog.details_sorted(&none, SortOrder::OLDEST_FIRST, 0, 200)?;
     println!("{total} rows; median of {ROUNDS}, ms");
+    overview(&catalog)?;
+    if std::env::args().nth(2).is_some_and(|only| only == "overview") {
+        return Ok(());
+    }
     let deep = total.saturating_sub(500);
     for by in DetailSort::ALL {
         let ask = |offset, descending| {
@@ -65,7 +69,36 @@ fn main() -> Result<()> {
         println!("per day by {by:<15?} sums {days:>6.1}  protected {protected:>6.1}");
     }
     let now_ms = SystemClock.now_ms();
-    let vms = VmQuery {
+    let vms = vms(now_ms);
+    let disks = DiskQuery { vm: None, offset: 0, limit: 100, now_ms };
+    println!("200 histories of 12   {:>6.1}", median(|| catalog.detail_histories(&page, 12).map(drop))?);
+    println!("VMs                   {:>6.1}", median(|| catalog.vm_overviews(None, &vms).map(drop))?);
+    println!("disks                 {:>6.1}", median(|| catalog.disk_overviews(None, &disks).map(drop))?);
+    println!("jobs                  {:>6.1}", median(|| catalog.job_overviews(None).map(drop))?);
+    Ok(())
+}
+
+/// What the page asks that a browser shows all night.
+fn overview(catalog: &SqliteCatalog) -> Result<()> {
+    let now_ms = SystemClock.now_ms();
+    let since = [1, 7].map(|days| Some(now_ms - days * 86_400_000));
+    let windows = [since[0], since[1], None];
+    let week = DetailFilter { since_ms: since[1], ..DetailFilter::default() };
+    let not_done = vec![RowStatus::Failed, RowStatus::Aborted, RowStatus::Expired];
+    let failed = DetailFilter { statuses: Some(not_done), ..DetailFilter::default() };
+    let newest = SortOrder { by: DetailSort::Finished, descending: true };
+    let stale = VmQuery { sort: VmSort::Latest, stale: Some(true), limit: 6, ..vms(now_ms) };
+    println!("overview: totals      {:>6.1}", median(|| catalog.repository_overview(None, &windows).map(drop))?);
+    println!("overview: jobs        {:>6.1}", median(|| catalog.job_overviews(None).map(drop))?);
+    println!("overview: failures    {:>6.1}", median(|| catalog.details_sorted(&failed, newest, 0, 5).map(drop))?);
+    println!("overview: stale VMs   {:>6.1}", median(|| catalog.vm_overviews(None, &stale).map(drop))?);
+    let worst = || catalog.detail_totals(&week, TotalsBy::Vm, TotalsOrder::WORST_FIRST, 0, 6).map(drop);
+    println!("overview: worst VMs   {:>6.1}", median(worst)?);
+    Ok(())
+}
+
+fn vms(now_ms: i64) -> VmQuery {
+    VmQuery {
         vm: None,
         search: None,
         stale_before_ms: now_ms,
@@ -75,13 +108,7 @@ fn main() -> Result<()> {
         offset: 0,
         limit: 100,
         now_ms,
-    };
-    let disks = DiskQuery { vm: None, offset: 0, limit: 100, now_ms };
-    println!("200 histories of 12   {:>6.1}", median(|| catalog.detail_histories(&page, 12).map(drop))?);
-    println!("VMs                   {:>6.1}", median(|| catalog.vm_overviews(None, &vms).map(drop))?);
-    println!("disks                 {:>6.1}", median(|| catalog.disk_overviews(None, &disks).map(drop))?);
-    println!("jobs                  {:>6.1}", median(|| catalog.job_overviews(None).map(drop))?);
-    Ok(())
+    }
 }
 
 /// Milliseconds.

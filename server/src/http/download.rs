@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use holdfast_engine::catalog::{DetailFilter, PageRequest, SortOrder};
+use holdfast_engine::catalog::{CatalogError, DetailFilter, PageRequest, SortOrder, SortedRows};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::details::{Delimited, Delimiter};
 use holdfast_proto::v1::DetailRow;
@@ -150,43 +150,41 @@ impl Task {
     }
 }
 
-/// The place in the table: a table sorted oldest first is read by key, any other by offset.
+/// The place in the table: one sorted oldest first is read by key, in the order of an index; any other is sorted once,
+/// when its first page is wanted.
 enum Pages<'a> {
     ByKey { filter: &'a DetailFilter, token: Option<String> },
-    ByOffset { filter: &'a DetailFilter, order: SortOrder, offset: Option<u64> },
+    Unsorted(&'a Table),
+    Sorted(Box<dyn SortedRows>),
 }
 
 impl<'a> Pages<'a> {
     fn of(table: &'a Table) -> Self {
-        let filter = &table.filter;
         if table.order == SortOrder::OLDEST_FIRST {
-            return Self::ByKey { filter, token: Some(String::new()) };
+            return Self::ByKey { filter: &table.filter, token: Some(String::new()) };
         }
-        Self::ByOffset { filter, order: table.order, offset: Some(0) }
+        Self::Unsorted(table)
     }
 
     fn next(&mut self, app: &App) -> Option<Result<Vec<DetailRow>, ServiceError>> {
-        let page = match self {
+        self.try_next(app).map_err(ServiceError::from).transpose()
+    }
+
+    fn try_next(&mut self, app: &App) -> Result<Option<Vec<DetailRow>>, CatalogError> {
+        if let Self::Unsorted(table) = self {
+            *self = Self::Sorted(app.catalog().all_sorted(&table.filter, table.order)?);
+        }
+        let rows = match self {
             Self::ByKey { filter, token } => {
-                let at = token.take()?;
-                app.catalog().details(filter, PageRequest { size: DOWNLOAD_PAGE_ROWS, token: &at }).map(
-                    |page| {
-                        *token = page.next;
-                        page.items.into_iter().map(Into::into).collect()
-                    },
-                )
+                let Some(at) = token.take() else { return Ok(None) };
+                let request = PageRequest { size: DOWNLOAD_PAGE_ROWS, token: &at };
+                let page = app.catalog().details(filter, request)?;
+                *token = page.next;
+                Some(page.items)
             }
-            Self::ByOffset { filter, order, offset } => {
-                let at = offset.take()?;
-                app.catalog().details_sorted(filter, *order, at, DOWNLOAD_PAGE_ROWS).map(
-                    |(entries, total)| {
-                        let next = at.saturating_add(u64::from(DOWNLOAD_PAGE_ROWS));
-                        *offset = (next < total && !entries.is_empty()).then_some(next);
-                        entries.into_iter().map(|entry| entry.row.into()).collect()
-                    },
-                )
-            }
+            Self::Sorted(rows) => rows.next(DOWNLOAD_PAGE_ROWS)?,
+            Self::Unsorted(_) => None,
         };
-        Some(page.map_err(ServiceError::from))
+        Ok(rows.map(|rows| rows.into_iter().map(Into::into).collect()))
     }
 }

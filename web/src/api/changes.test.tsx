@@ -1,10 +1,11 @@
 import { QueryClientProvider } from "@tanstack/react-query";
 import { act, renderHook, waitFor } from "@testing-library/react";
 import type { ReactNode } from "react";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 
 import { held, serve } from "../test/server";
-import { makeQueryClient, useCreateToken, useNamespaces, useRevokeToken, useSetQuota, useTokens } from "./queries";
+import { LiveProvider } from "./useLive";
+import { makeQueryClient, useCreateToken, useNamespaces, useRevokeToken, useSetQuota, useTokens, useTotals } from "./queries";
 import { useDeletePoints, usePolicies, useRemovePolicy } from "./retention";
 import { useSchedules, useSetSchedule, useStartTask, useSteer } from "./tasks";
 import { useStartThaw } from "./thaw";
@@ -45,5 +46,39 @@ describe("a change", () => {
     await waitFor(() => expect(log.length).toBeGreaterThan(LISTS.length + 1));
     await waitFor(() => expect(result.current.change.isSuccess).toBe(true), { timeout: 2000 });
     expect(result.current.lists.some(({ isFetching }) => isFetching)).toBe(true);
+  });
+});
+
+describe("an open page", () => {
+  it("asks once in five seconds, however many runs end", async () => {
+    const listeners = new Map<string, (event: { data: string }) => void>();
+    class Events {
+      addEventListener = (kind: string, listener: (event: { data: string }) => void) => void listeners.set(kind, listener);
+      close() {}
+    }
+    vi.stubGlobal("EventSource", Events);
+    vi.useFakeTimers();
+    try {
+      const log = serve({ "GET /totals": {} });
+      const client = makeQueryClient();
+      const wrapper = ({ children }: { children: ReactNode }) => (
+        <QueryClientProvider client={client}>
+          <LiveProvider>{children}</LiveProvider>
+        </QueryClientProvider>
+      );
+      const { unmount } = renderHook(() => useTotals(""), { wrapper });
+      await act(() => vi.advanceTimersByTimeAsync(1000));
+      expect(log).toHaveLength(1);
+      for (let seconds = 0; seconds < 50; seconds += 1) {
+        listeners.get("changed")?.({ data: JSON.stringify({ what: ["details", "backups"] }) });
+        await act(() => vi.advanceTimersByTimeAsync(1000));
+      }
+      expect(log.length).toBeGreaterThan(8);
+      // When it was opened, at the first change, and then every five seconds.
+      expect(log.length).toBeLessThanOrEqual(2 + 50 / 5);
+      unmount();
+    } finally {
+      vi.useRealTimers();
+    }
   });
 });

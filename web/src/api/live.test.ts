@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { LiveConnection, type LiveHandlers, type Source } from "./live";
+import { LiveConnection, Paced, type LiveHandlers, type Source } from "./live";
+import { held } from "../test/server";
 
 class FakeSource implements Source {
   onopen: ((event: Event) => void) | null = null;
@@ -90,5 +91,51 @@ describe("the live connection", () => {
     connection.close();
     vi.advanceTimersByTime(60_000);
     expect(sources).toHaveLength(1);
+  });
+});
+
+describe("a page on a busy night", () => {
+  beforeEach(() => void vi.useFakeTimers());
+  afterEach(() => void vi.useRealTimers());
+
+  it("asks at once, and then once in five seconds for all that changed", async () => {
+    const asked: string[][] = [];
+    const paced = new Paced<string>(async (what) => void asked.push(what.toSorted()));
+    paced.add(["details"]);
+    expect(asked).toEqual([["details"]]);
+    for (let ms = 0; ms < 60_000; ms += 100) {
+      paced.add(ms % 200 === 0 ? ["details", "backups"] : ["details"]);
+      await vi.advanceTimersByTimeAsync(100);
+    }
+    expect(asked).toHaveLength(13);
+    expect(asked.at(-1)).toEqual(["backups", "details"]);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(asked.length).toBeLessThanOrEqual(14);
+    paced.add(["tasks"]);
+    expect(asked.at(-1)).toEqual(["tasks"]);
+  });
+
+  it("does not ask again before it was answered", async () => {
+    const slow = held();
+    const ask = vi.fn<() => Promise<unknown>>(() => slow.promise);
+    const paced = new Paced<string>(ask);
+    paced.add(["details"]);
+    paced.add(["details"]);
+    await vi.advanceTimersByTimeAsync(30_000);
+    expect(ask).toHaveBeenCalledTimes(1);
+    slow.resolve(null);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(ask).toHaveBeenCalledTimes(2);
+  });
+
+  it("asks no more once it is left", async () => {
+    const ask = vi.fn<() => Promise<void>>(async () => {});
+    const paced = new Paced<string>(ask);
+    paced.add(["details"]);
+    paced.add(["backups"]);
+    paced.close();
+    await vi.advanceTimersByTimeAsync(60_000);
+    paced.add(["details"]);
+    expect(ask).toHaveBeenCalledTimes(1);
   });
 });

@@ -102,6 +102,47 @@ export class LiveConnection {
   }
 }
 
+/** How long a page waits before it asks again. */
+const AGAIN_AFTER_MS = 5_000;
+
+/**
+ * Passes on what has changed: the first change at once, those that come after it together, once the answers to the first
+ * are there and some seconds have passed. On a busy night hundreds of runs end a minute, and each answer adds up all of them.
+ */
+export class Paced<What> {
+  private readonly waiting = new Set<What>();
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private isBusy = false;
+  private readonly ask: (what: What[]) => Promise<unknown>;
+
+  constructor(ask: (what: What[]) => Promise<unknown>) {
+    this.ask = ask;
+  }
+
+  add(what: readonly What[]): void {
+    what.forEach((one) => this.waiting.add(one));
+    if (!this.isBusy) void this.go();
+  }
+
+  /** Nothing more is passed on. */
+  close(): void {
+    clearTimeout(this.timer);
+    this.waiting.clear();
+    this.isBusy = true;
+  }
+
+  private async go(): Promise<void> {
+    this.isBusy = true;
+    const what = [...this.waiting];
+    this.waiting.clear();
+    const pause = new Promise((resolve) => (this.timer = setTimeout(resolve, AGAIN_AFTER_MS)));
+    // Failures are shown where the answers would be.
+    await Promise.allSettled([this.ask(what), pause]);
+    this.isBusy = false;
+    if (this.waiting.size > 0) void this.go();
+  }
+}
+
 /** What an event carries; `null` when it is not JSON. */
 function parse(data: string): unknown {
   try {

@@ -3,8 +3,9 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, useContext, useEffect, useState, type ReactNode } from "react";
 
-import { LiveConnection, type LiveState } from "./live";
+import { LiveConnection, Paced, type LiveState } from "./live";
 import { ACTIVITY_KEY, invalidated } from "./queries";
+import type { ChangedSubject } from "./schema";
 
 const LiveContext = createContext<LiveState>("connecting");
 
@@ -14,6 +15,9 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   const client = useQueryClient();
   const [state, setState] = useState<LiveState>("connecting");
   useEffect(() => {
+    const paced = new Paced<ChangedSubject | "everything">((what) =>
+      what.includes("everything") ? client.invalidateQueries() : invalidated(client, what.filter((one) => one !== "everything")),
+    );
     const connection = new LiveConnection({
       onState: (next) => {
         setState(next);
@@ -21,10 +25,13 @@ export function LiveProvider({ children }: { children: ReactNode }) {
         if (next === "reconnecting") void client.refetchQueries({ queryKey: ["session"] });
       },
       onActivity: (activity) => client.setQueryData(ACTIVITY_KEY, activity),
-      onChanged: (what) => void invalidated(client, what),
-      onReconnect: () => void client.invalidateQueries(),
+      onChanged: (what) => paced.add(what),
+      onReconnect: () => paced.add(["everything"]),
     });
-    return () => connection.close();
+    return () => {
+      connection.close();
+      paced.close();
+    };
   }, [client]);
   return <LiveContext.Provider value={state}>{children}</LiveContext.Provider>;
 }

@@ -1,5 +1,6 @@
-//! `cargo xtask bench details`: how long the details page waits for its rows. The real server on a catalog of
-//! many rows, asked over HTTPS as a browser asks.
+//! `cargo xtask bench details`: how long the details page waits for its rows, and the overview for its sums. The real
+//! server on a catalog of many rows, asked over HTTPS as a browser asks. Of a year of a large site (a million rows or more)
+//! only the overview is asked: that page is open all night.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,12 @@ use crate::shell::{self, Profile};
 /// What a person does not feel as waiting, for the slowest of all answers.
 const TARGET: Duration = Duration::from_millis(300);
 
+/// A year of a large site, as `fill_details` makes it.
+const LARGE_ROWS: u64 = 1_000_000;
+
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Rows of compression details in the catalog
+    /// Rows of compression details in the catalog; of a million or more, only the overview is asked
     #[arg(long, default_value_t = 100_000)]
     rows: u64,
     /// Times each question is asked
@@ -54,7 +58,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let server = Server::start(&binaries, &data_dir, &folder.path().join("server.log"))?;
     let client = Client::new(&server, folder.path())?;
     let mut asked = Vec::new();
-    for (what, path) in questions(&client)? {
+    let mut questions = overview();
+    if options.rows < LARGE_ROWS {
+        questions.extend(of_the_table(&client)?);
+    }
+    for (what, path) in questions {
         let answer = client.time(&what, &path, options.times)?;
         println!(
             "  {:<44} {:>7.1} ms, slowest {:>7.1} ms",
@@ -75,8 +83,20 @@ fn fill(data_dir: &Path, rows: u64) -> Result<()> {
     shell::run(Command::new(shell::example("fill_details")?).arg(data_dir).arg(rows.to_string()))
 }
 
+/// What the overview asks, all of it at once when it is opened, and again while it is open.
+fn overview() -> Vec<(String, String)> {
+    let questions = [
+        ("totals", "/totals"),
+        ("jobs", "/jobs"),
+        ("failures", "/details?status=failed,aborted,expired&sort=-finished&limit=5"),
+        ("stale VMs", "/vms?stale=true&sort=latest&limit=6"),
+        ("VMs that stored most in 7 days", "/details/totals?by=vm&since=7d&sort=-post_lc&limit=6"),
+    ];
+    questions.map(|(what, path)| (format!("overview: {what}"), format!("/api/v1{path}"))).to_vec()
+}
+
 /// What a person may do to the table, each as they would meet it: what narrows is taken from the rows there.
-fn questions(client: &Client) -> Result<Vec<(String, String)>> {
+fn of_the_table(client: &Client) -> Result<Vec<(String, String)>> {
     let page = client.json("/api/v1/details?limit=1&sort=-post_lc")?;
     let row = page.pointer("/items/0").context("the catalog has no rows")?;
     let total = page.get("total").and_then(Value::as_u64).context("the answer has no total")?;

@@ -7,6 +7,7 @@
 //!   database is behind the catalog. Rows without a number come last, in both directions; rows that compare
 //!   equal stay in the order of [`Reports::details`], oldest first.
 //! - **An offset past the end is an empty page**, with the right total beside it.
+//! - **Memory does not grow with history**: what an answer holds is a page, or what each VM, job and disk adds up to.
 //! - Every list is bounded: a page by its limit, a series by its days and groups, a search by its length.
 
 mod overviews;
@@ -18,7 +19,7 @@ use holdfast_proto::details::Totals;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
 pub use overviews::{
     BackupCost, ContainerTotals, DiskOverview, DiskQuery, JobOverview, LastRun, LatestBackup,
-    NamespaceOverview, VmOverview, VmQuery, VmSort,
+    NamespaceOverview, RepositoryOverview, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
 
@@ -30,6 +31,9 @@ pub(super) const DETAILS_PER_PAGE: u32 = 1000;
 
 /// Rows or groups in one page at most.
 pub const REPORT_PAGE_MAX: u32 = 2000;
+
+/// Runs that [`Reports::detail_totals`] lists at most: some 20 MB. Whoever wants others filters.
+pub(super) const RUNS_SHOWN_MAX: usize = 20_000;
 
 /// Points of a trend, and earlier rows of a history, at most.
 pub const HISTORY_MAX: u32 = 100;
@@ -76,8 +80,8 @@ pub struct DetailTotals {
     pub runs: u64,
     /// `name` is empty: the fields above say it.
     pub sums: Totals,
-    /// Total factors of the latest runs among the group's rows, oldest first, at most [`TREND_POINTS`]. Of a
-    /// run: of its job's runs up to it. `None` where a run stored nothing.
+    /// Total factors of the latest runs among the group's rows, oldest first (by identifier: that of a run says when it
+    /// was begun), at most [`TREND_POINTS`]. Of a run: of its job's runs up to it. `None` where a run stored nothing.
     pub trend: Vec<Option<f64>>,
 }
 
@@ -121,6 +125,9 @@ pub trait Reports: Send + Sync + fmt::Debug {
         offset: u64,
         limit: u32,
     ) -> Result<(Vec<DetailEntry>, u64)>;
+    /// All rows that match, for one who takes them a page at a time, however slowly. Which they are and their order are
+    /// of one moment.
+    fn all_sorted(&self, filter: &DetailFilter, order: SortOrder) -> Result<Box<dyn SortedRows>>;
     /// One row, if it is there.
     fn detail(&self, session: SessionId, position: u32) -> Result<Option<DetailEntry>>;
     /// Up to `limit` earlier rows of the same disk of the same VM, oldest first. `Invalid`: `limit` is above
@@ -129,7 +136,7 @@ pub trait Reports: Send + Sync + fmt::Debug {
     /// [`Reports::detail_history`] of each of these rows, on one snapshot.
     fn detail_histories(&self, entries: &[DetailEntry], limit: u32) -> Result<Vec<Vec<DetailRow>>>;
     /// A page of the sums over the rows that match, sorted, and how many groups there are. Groups that compare
-    /// equal are in order of their names; runs, of their time.
+    /// equal are in order of their names; runs, of their time. `Invalid`: a page of runs beyond the first 20,000.
     fn detail_totals(
         &self,
         filter: &DetailFilter,
@@ -160,6 +167,13 @@ pub trait Reports: Send + Sync + fmt::Debug {
         namespaces: Option<&[NamespaceId]>,
         query: &DiskQuery,
     ) -> Result<(Vec<DiskOverview>, u64)>;
+    /// What is protected, and what was written since each of these times (`None`: ever), all of one moment. Does not read
+    /// rows from before the earliest time.
+    fn repository_overview(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        since_ms: &[Option<i64>],
+    ) -> Result<RepositoryOverview>;
     /// Every job, by namespace and name.
     fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>>;
     /// The namespaces, by name.
@@ -173,6 +187,12 @@ pub trait Reports: Send + Sync + fmt::Debug {
     fn sample_containers(&self, class: ContainerClass, max: u32) -> Result<(Vec<ContainerId>, u64)>;
     /// Bytes of the containers there are by the UTC day they were begun on (days since 1970-01-01), in order.
     fn container_days(&self) -> Result<Vec<(i32, u64)>>;
+}
+
+/// Rows in order.
+pub trait SortedRows: Send + fmt::Debug {
+    /// Up to `limit` more; `None`: that was all. Fewer, or none, do not mean the end.
+    fn next(&mut self, limit: u32) -> Result<Option<Vec<DetailRow>>>;
 }
 
 /// Sums one series may have: 400 days of 250 groups.

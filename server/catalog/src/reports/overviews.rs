@@ -171,7 +171,31 @@ pub struct JobOverview {
     pub vms: u64,
     /// The run begun last.
     pub last_run: Option<LastRun>,
-    /// Over all its runs, failed rows included; `name` is empty.
+    /// Over all its runs, failed rows included, as far as sums are kept: `rows`, `failed`, `bytes`, `new_bytes`,
+    /// `post_lc`, `meta_bytes` and `wire_bytes`. The rest is empty.
+    pub sums: Totals,
+}
+
+/// What is protected, and what was written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RepositoryOverview {
+    /// VMs with restore points.
+    pub vms: u64,
+    pub backups: u64,
+    /// Size of the disks of each VM's latest restore point.
+    pub virtual_bytes: u64,
+    /// Their bytes without holes and zeros.
+    pub protected_bytes: u64,
+    /// One for each time asked for, in their order.
+    pub windows: Vec<WindowTotals>,
+}
+
+/// The rows begun at or after a time.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WindowTotals {
+    /// Different runs among them.
+    pub runs: u64,
+    /// As far as sums are kept (see [`JobOverview::sums`]).
     pub sums: Totals,
 }
 

@@ -1,12 +1,14 @@
 //! Opening connections, and what concerns the database as a whole.
 
 use std::path::Path;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::convert::OrCatalogError;
+use super::details::sorted;
 use crate::{CatalogError, Result};
 
 /// Prepared statements kept by each connection: more than there are.
@@ -25,10 +27,27 @@ pub(super) fn open_writer(path: &Path, create: bool, busy_timeout: Duration) -> 
 
 /// Opens a connection that only reads.
 pub(super) fn open_reader(path: &Path, busy_timeout: Duration) -> Result<Connection> {
-    open(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX, busy_timeout)
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = open(path, flags, busy_timeout)?;
+    sorted::add_number(&connection).or_error("set up")?;
+    Ok(connection)
+}
+
+/// What is sorted on the disk is sorted beside the first database of this process: what lies in `/tmp` may be memory. Such
+/// files have no name once they are open.
+fn sort_beside(path: &Path) {
+    static ONCE: Once = Once::new();
+    let folder = path.parent().and_then(Path::to_str).filter(|folder| !folder.is_empty());
+    ONCE.call_once(|| {
+        let Some(folder) = folder else { return };
+        // Where SQLite cannot, it goes on to the folders that it knows.
+        let _ = Connection::open_in_memory()
+            .and_then(|connection| connection.pragma_update(None, "temp_store_directory", folder));
+    });
 }
 
 fn open(path: &Path, flags: OpenFlags, busy_timeout: Duration) -> Result<Connection> {
+    sort_beside(path);
     let connection = Connection::open_with_flags(path, flags).or_error("open")?;
     connection.busy_timeout(busy_timeout).or_error("set up")?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);

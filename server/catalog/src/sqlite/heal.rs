@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::connection::{self, open_reader};
 use super::convert::OrCatalogError;
+use super::details::sums::kept;
 use super::{BUSY_TIMEOUT, backups, quotas};
 use crate::{CatalogError, GoOn, INTEGRITY_PROBLEMS_MAX, Result};
 
@@ -99,6 +100,7 @@ pub(super) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
     }
     tx.execute(&format!("DELETE FROM backups WHERE id IN ({INCOMPLETE})"), []).or_error("write")?;
     tx.execute_batch(quotas::ADD_UP).or_error("write")?;
+    tx.execute_batch(kept::ADD_UP).or_error("write")?;
     let problems = problems(&tx)?;
     if problems.is_empty() {
         tx.commit().or_error("write")?;

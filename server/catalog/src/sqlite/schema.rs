@@ -43,6 +43,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0021_in_doubt.sql"),
     include_str!("../../migrations/0022_accepted_change.sql"),
     include_str!("../../migrations/0023_pauses.sql"),
+    include_str!("../../migrations/0024_detail_sums.sql"),
 ];
 
 /// The version this build writes.

@@ -7,6 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::convert::OrCatalogError;
+use super::details::sorted::Window;
 use crate::page::PAGE_WEIGHT_MAX_BYTES;
 use crate::{CatalogError, Result};
 
@@ -18,6 +19,11 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
+    /// What nothing matches.
+    pub(super) fn never() -> Self {
+        Self { texts: vec!["false".to_owned()], values: Vec::new() }
+    }
+
     /// A condition with its values, in the order of its `?`.
     pub(super) fn push(&mut self, text: &str, values: impl IntoIterator<Item = Value>) {
         self.texts.push(text.to_owned());
@@ -54,13 +60,28 @@ impl Conditions {
         self,
         connection: &Connection,
         (select, order): (&str, &str),
+        take: impl FnMut(&Row<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let all = Window { offset: 0, limit: usize::MAX };
+        self.part(connection, (select, order), all, take)
+    }
+
+    /// As [`Conditions::each`], of the rows in `window` only.
+    pub(super) fn part(
+        self,
+        connection: &Connection,
+        (select, order): (&str, &str),
+        window: Window,
         mut take: impl FnMut(&Row<'_>) -> Result<()>,
     ) -> Result<()> {
         let sql = format!("{select} WHERE {} {order}", self.text());
         let mut statement = connection.prepare_cached(&sql).or_error("read")?;
         let mut rows = statement.query(params_from_iter(self.values)).or_error("read")?;
-        while let Some(row) = rows.next().or_error("read")? {
-            take(row)?;
+        for place in 0..window.offset.saturating_add(window.limit) {
+            let Some(row) = rows.next().or_error("read")? else { break };
+            if place >= window.offset {
+                take(row)?;
+            }
         }
         Ok(())
     }

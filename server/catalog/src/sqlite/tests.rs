@@ -4,6 +4,7 @@ mod concurrent;
 mod crash;
 mod damage;
 mod full;
+mod memory;
 mod plans;
 mod snapshots;
 mod versions;
@@ -254,4 +255,29 @@ fn sums_follow_removals() {
     let problems = fixture.integrity_check().unwrap();
     assert!(problems.len() == 1 && problems[0].contains("-1 stored bytes"), "{problems:?}");
     assert_eq!(fixture.quotas(None).unwrap()[0].usage.stored_bytes, 0, "starting goes on");
+}
+
+/// As those of namespaces, sums of compression details.
+#[test]
+fn sums_of_details_follow_every_change() {
+    let home = Home::new();
+    let fixture = home.create();
+    let commits: Vec<_> = (0..3).map(|_| fixture.committed("web", "nightly")).collect();
+    fixture.committed("db", "weekly");
+    let raw = home.raw();
+    let sound = |what: &str| assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
+    let jobs = || fixture.job_overviews(None).unwrap();
+    let other = "(SELECT id FROM vms WHERE name = 'db')";
+    raw.execute(&format!("UPDATE details SET vm_id = {other} WHERE session_id = ?"), [commits[0].attempt.session.to_bytes()])
+        .unwrap();
+    assert_eq!((jobs()[0].vms, jobs()[0].runs), (2, 3));
+    sound("rows became another VM's");
+    raw.execute("DELETE FROM backups", []).unwrap();
+    raw.execute(&format!("DELETE FROM details WHERE vm_id = {other}"), []).unwrap();
+    assert_eq!(jobs().len(), 1, "a job without rows is in no overview");
+    raw.execute("UPDATE details SET wire_bytes = 9223372036854775807", []).unwrap();
+    assert_eq!(jobs()[0].sums.wire_bytes, 1 << 62, "a sum ends, and does not overflow");
+    raw.execute("UPDATE detail_sums SET rows = rows + 1", []).unwrap();
+    let problems = fixture.integrity_check().unwrap();
+    assert!(problems.len() == 1 && problems[0].contains("add up differently"), "{problems:?}");
 }

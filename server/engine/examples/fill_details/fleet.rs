@@ -66,14 +66,15 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// About `rows` disks in all.
-    pub(crate) fn new(rows: u64, days: u64) -> Self {
+    /// About `rows` disks in all; `large`: each of a VM of its own.
+    pub(crate) fn new(rows: u64, days: u64, large: bool) -> Self {
         let mut dice = Dice::new(42);
         let (mut vms, mut left) = (Vec::new(), usize::try_from(rows).unwrap_or(usize::MAX));
         while left > 0 {
             let number = vms.len() as u64;
             // Every sixteenth is a cluster's, so that most rows are of few VMs, as they are at most sites.
             let disks = match number % 16 {
+                _ if large => 1,
                 7 => CLUSTER_DISKS,
                 _ => usize::try_from(dice.roll(1, 7)).unwrap_or(1),
             };

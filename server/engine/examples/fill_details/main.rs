@@ -30,11 +30,17 @@ use ulid::Ulid;
 use fleet::{Dice, Fleet, Outcome, Vm};
 
 const USAGE: &str = "usage: fill_details DIR ROWS
-Makes a repository's catalog in DIR with ROWS rows of compression details of the last 60 days,
+Makes a repository's catalog in DIR with ROWS rows of compression details of the last 60 days (a
+million or more: of the last year),
 for trying and measuring tables, charts and queries. There is no data behind the rows.";
 
 /// Days of history.
 const DAYS: u64 = 60;
+/// From so many rows on it is a year of a large site: thousands of VMs of one disk, half of them with runs of their own. Only
+/// the last days are committed; those before are copies of their rows, without restore points, as if these were deleted.
+const LARGE_ROWS: u64 = 1_000_000;
+const LARGE_DAYS: u64 = 365;
+const COMMITTED_DAYS: u64 = 7;
 const DAY_MS: i64 = 86_400_000;
 /// Between the starts of two VMs of a day.
 const STAGGER_MS: i64 = 15_000;
@@ -83,26 +89,31 @@ struct Made {
 }
 
 fn fill(path: &Path, rows: u64) -> Result<Made> {
-    let first_ms = SystemClock.now_ms() - i64::try_from(DAYS)? * DAY_MS;
+    let large = rows >= LARGE_ROWS;
+    let (all_days, days) = if large { (LARGE_DAYS, COMMITTED_DAYS) } else { (DAYS, DAYS) };
+    let first_ms = SystemClock.now_ms() - i64::try_from(days)? * DAY_MS;
     let clock = Arc::new(ManualClock::new(first_ms));
     let catalog = SqliteCatalog::create(path, Arc::<ManualClock>::clone(&clock))?;
     let namespaces = [catalog.ensure_namespace("default")?, catalog.ensure_namespace("lab")?];
-    let fleet = Fleet::new(rows.div_ceil(DAYS), DAYS);
+    let of_day = rows.div_ceil(all_days);
+    let fleet = Fleet::new(of_day, days, large);
+    let stagger_ms = STAGGER_MS.min(DAY_MS / 2 / i64::try_from(fleet.vms.len().max(1))?);
     let mut filler = Filler {
         catalog: &catalog,
         clock: &clock,
         namespaces,
         dice: Dice::new(1),
-        left: rows,
+        left: rows - (all_days - days) * of_day,
         serial: 0,
         made: Made { vms: fleet.vms.len(), drops: fleet.drops(), ..Made::default() },
     };
-    for day in 0..DAYS {
+    for day in 0..days {
         let day_ms = first_ms + i64::try_from(day)? * DAY_MS;
         let mut runs = std::collections::HashMap::new();
         for (place, vm) in (0i64..).zip(&fleet.vms) {
-            let started_ms = day_ms + place * STAGGER_MS;
-            let run = *runs.entry(vm.job).or_insert_with(|| filler.run(started_ms));
+            let started_ms = day_ms + place * stagger_ms;
+            let own = if large && place % 2 == 0 { place } else { -1 };
+            let run = *runs.entry((vm.job, own)).or_insert_with(|| filler.run(started_ms));
             filler.session(vm, day, run, started_ms)?;
         }
     }
@@ -113,7 +124,37 @@ fn fill(path: &Path, rows: u64) -> Result<Made> {
         let run = filler.run(now_ms);
         filler.session(&archive, filler.made.sessions, run, now_ms)?;
     }
+    for day in 1..=all_days - days {
+        filler.made.rows += copy(path, of_day, i64::try_from(day)? * DAY_MS)?;
+    }
     Ok(filler.made)
+}
+
+/// Adds the rows of the first day as those of an earlier one. Identifiers begin with their time.
+fn copy(path: &Path, rows: u64, earlier_ms: i64) -> Result<u64> {
+    let connection = rusqlite::Connection::open(path)?;
+    connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")?;
+    let moved = |column: &str| {
+        format!("CAST(unhex(printf('%012x', d.started_ms - ?2)) || substr(d.{column}, 7) AS BLOB)")
+    };
+    let (session, backup) = (moved("session_id"), moved("backup_id"));
+    // That of a run has the run's own time.
+    let run = "CAST(unhex(printf('%012x', r.started_ms - ?2)) || substr(r.id, 7) AS BLOB)";
+    let runs = format!(
+        "INSERT OR IGNORE INTO runs (id, namespace_id, job_id, started_ms, finished_ms, owner) \
+         SELECT {run}, r.namespace_id, r.job_id, \
+         r.started_ms - ?2, r.finished_ms - ?2, r.owner FROM runs r \
+         WHERE r.id IN (SELECT d.run_id FROM details d WHERE d.rowid <= ?1)"
+    );
+    let rows_sql = format!(
+        "INSERT INTO details SELECT {session}, d.position, d.namespace_id, d.job_id, \
+         {run}, d.vm_id, d.disk, \
+         iif(d.backup_id IS NULL, NULL, {backup}), d.status, d.started_ms - ?2, d.finished_ms - ?2, d.virtual_bytes, \
+         d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, d.post_lc, d.meta_bytes, d.wire_bytes, \
+         d.chunks, d.new_chunks, d.error FROM details d JOIN runs r ON r.id = d.run_id WHERE d.rowid <= ?1"
+    );
+    connection.execute(&runs, rusqlite::params![rows, earlier_ms])?;
+    Ok(connection.execute(&rows_sql, rusqlite::params![rows, earlier_ms])? as u64)
 }
 
 struct Filler<'a> {

@@ -2,16 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
+use holdfast_engine::catalog::WindowTotals;
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{
-    DetailFilter, REPORT_PAGE_MAX, TotalsBy, TotalsOrder, VmOverview, VmQuery, VmSort,
-};
-use holdfast_engine::ids::NamespaceId;
 use holdfast_proto::details::Factors;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
@@ -84,46 +80,30 @@ pub(super) async fn overview(
 fn look(state: &HttpState, caller: &Caller, namespace: &str) -> Result<Overview, ServiceError> {
     let app = &state.app;
     let namespaces = caller.namespaces(app.catalog(), namespace, Action::Report)?;
-    let filter = DetailFilter { namespaces, ..DetailFilter::default() };
-    let windows = words::WINDOWS.map(|(name, span_ms)| window(app, &filter, name, span_ms));
-    let windows = windows.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let scope = filter.namespaces.as_deref();
+    let scope = namespaces.as_deref();
+    let now_ms = app.clock.now_ms();
+    let since = words::WINDOWS.map(|(_, span_ms)| (span_ms > 0).then(|| now_ms.saturating_sub(span_ms)));
+    let found = app.catalog().repository_overview(scope, &since)?;
     let containers = state.storage.containers(app, scope)?;
     let stored_bytes = containers.iter().map(|kind| kind.stored_bytes).sum::<u64>();
-    let (mut vms, mut backups, mut virtual_bytes, mut protected_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
-    for_each_vm(app, scope, |vm| {
-        vms += u64::from(vm.backups > 0);
-        backups = backups.saturating_add(vm.backups);
-        virtual_bytes = virtual_bytes.saturating_add(vm.virtual_bytes);
-        protected_bytes = protected_bytes.saturating_add(vm.protected_bytes);
-    })?;
+    let windows: Vec<_> = words::WINDOWS.iter().zip(&found.windows).map(|((name, _), sums)| window(name, sums)).collect();
     let written = windows.last().map_or(0, |all| all.pre_comp);
     Ok(Overview {
-        vms,
-        backups,
-        virtual_bytes,
-        protected_bytes,
+        vms: found.vms,
+        backups: found.backups,
+        virtual_bytes: found.virtual_bytes,
+        protected_bytes: found.protected_bytes,
         stored_bytes,
         total_factor: Factors::of(written, 0, stored_bytes).total,
         windows,
     })
 }
 
-fn window(
-    app: &App,
-    filter: &DetailFilter,
-    name: &'static str,
-    span_ms: i64,
-) -> Result<Window, ServiceError> {
-    let since_ms = (span_ms > 0).then(|| app.clock.now_ms().saturating_sub(span_ms));
-    let filter = DetailFilter { since_ms, ..filter.clone() };
-    let (groups, _) =
-        app.catalog().detail_totals(&filter, TotalsBy::Repository, TotalsOrder::WORST_FIRST, 0, 1)?;
-    let (sums, runs) = groups.into_iter().next().map(|group| (group.sums, group.runs)).unwrap_or_default();
+fn window(name: &'static str, WindowTotals { runs, sums }: &WindowTotals) -> Window {
     let factors = sums.factors();
-    Ok(Window {
+    Window {
         window: name,
-        runs,
+        runs: *runs,
         disks: sums.rows,
         failed: sums.failed,
         pre_comp: sums.bytes,
@@ -134,33 +114,5 @@ fn window(
         local_factor: factors.local,
         total_factor: factors.total,
         reduction_pct: factors.reduction_pct,
-    })
-}
-
-/// Every VM in pages.
-fn for_each_vm(
-    app: &App,
-    namespaces: Option<&[NamespaceId]>,
-    mut each: impl FnMut(&VmOverview),
-) -> Result<(), ServiceError> {
-    let now_ms = app.clock.now_ms();
-    let mut query = VmQuery {
-        vm: None,
-        search: None,
-        stale_before_ms: now_ms,
-        stale: None,
-        sort: VmSort::Vm,
-        descending: false,
-        offset: 0,
-        limit: REPORT_PAGE_MAX,
-        now_ms,
-    };
-    loop {
-        let (vms, total) = app.catalog().vm_overviews(namespaces, &query)?;
-        vms.iter().for_each(&mut each);
-        query.offset = query.offset.saturating_add(u64::from(REPORT_PAGE_MAX));
-        if query.offset >= total || vms.is_empty() {
-            return Ok(());
-        }
     }
 }

@@ -200,6 +200,7 @@ fn namespaces(
     }
     for found in catalog.quotas(None)? {
         let sum = sums.entry(labels.namespace(&found.namespace.name)).or_default();
+        sum.protected = sum.protected.saturating_add(found.usage.protected_bytes);
         for (place, (_, used, limit)) in found.limits().into_iter().enumerate() {
             if let Some(sum) = sum.quota_used.get_mut(place) {
                 *sum = sum.saturating_add(used);
@@ -208,12 +209,6 @@ fn namespaces(
                 *sum = Some(sum.unwrap_or(0).saturating_add(limit));
             }
         }
-    }
-    // As of now: what was protected before it.
-    let now = DetailFilter { since_ms: Some(now_ms), ..DetailFilter::default() };
-    for day in catalog.protected_days(&now, TotalsBy::Namespace)? {
-        let sum = sums.entry(labels.namespace(&day.namespace)).or_default();
-        sum.protected = sum.protected.saturating_add(day.protected_bytes);
     }
     let query = VmQuery {
         vm: None,

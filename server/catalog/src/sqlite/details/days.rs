@@ -20,7 +20,7 @@ pub(in crate::sqlite) fn days(
 ) -> Result<Vec<DayTotals>> {
     let Some(conditions) = filter::of_all(connection, filter)? else { return Ok(Vec::new()) };
     let mut sums: HashMap<(i32, Group), (RowRefs, Totals)> = HashMap::new();
-    sums::each(connection, conditions, false, |summand| {
+    sums::each(connection, conditions, false, "", |summand| {
         let key = (day_of(summand.row.finished_ms), summand.group(by));
         let (_, totals) = sums.entry(key).or_insert_with(|| (summand.refs, Totals::default()));
         add_to(totals, &summand.row);

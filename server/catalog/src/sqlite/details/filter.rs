@@ -5,7 +5,7 @@ use rusqlite::types::Value;
 
 use super::super::convert::OrCatalogError;
 use super::super::select::{Conditions, named};
-use crate::{DetailFilter, Result};
+use crate::{DetailFilter, Result, RowStatus};
 
 /// Conditions for rows that are wanted in the order of a list: the narrowest of the names given leads, in its
 /// own index; that of another would lose the order, or read more. `None`: nothing can match.
@@ -134,6 +134,10 @@ fn push_rest(conditions: &mut Conditions, filter: &DetailFilter) {
         let marks = vec!["?"; statuses.len()].join(", ");
         let words = statuses.iter().map(|status| Value::Text(status.word().to_owned()));
         conditions.push(&format!("d.status IN ({marks})"), words);
+        if !statuses.contains(&RowStatus::Done) {
+            // In the words of the index on them, for they are few.
+            conditions.push("d.status <> 'done'", []);
+        }
     }
     if let Some(search) = search.as_deref().filter(|text| !text.is_empty()) {
         push_search(conditions, search);

@@ -43,7 +43,7 @@ pub(in crate::sqlite) fn days(
     // Later entries of a day replace earlier ones.
     let mut days: BTreeMap<(i32, &str, &str), u64> = BTreeMap::new();
     let first_day = asked.since_ms.map_or(i32::MIN, day_of);
-    for made in restore_points(connection, asked)? {
+    each_restore_point(connection, asked, |made| {
         let group = made.group(by);
         let sum = sums.entry(group.clone()).or_default();
         let before = known.insert((group, made.vm), made.bytes).unwrap_or(0);
@@ -55,7 +55,8 @@ pub(in crate::sqlite) fn days(
             _ => "",
         };
         days.insert((day_of(made.finished_ms).max(first_day), namespace, name), *sum);
-    }
+        Ok(())
+    })?;
     let tell = |((day, namespace, name), protected_bytes): ((i32, &str, &str), u64)| ProtectedDay {
         day,
         namespace: namespace.to_owned(),
@@ -65,36 +66,27 @@ pub(in crate::sqlite) fn days(
     Ok(days.into_iter().map(tell).collect())
 }
 
-/// Every restore point ever made that matches, whenever it was, in order of its end.
-fn restore_points(connection: &Connection, asked: &DetailFilter) -> Result<Vec<Made>> {
+/// Gives every restore point ever made that matches, whenever it was, in order of its end.
+fn each_restore_point(
+    connection: &Connection,
+    asked: &DetailFilter,
+    mut take: impl FnMut(Made) -> Result<()>,
+) -> Result<()> {
     let ever = DetailFilter { since_ms: None, statuses: Some(vec![RowStatus::Done]), ..asked.clone() };
-    let Some(conditions) = filter::of_all(connection, &ever)? else { return Ok(Vec::new()) };
-    let mut sessions: HashMap<[u8; 16], Made> = HashMap::new();
-    let select =
-        "SELECT d.session_id, d.finished_ms, d.namespace_id, d.job_id, d.vm_id, d.bytes FROM details d";
+    let Some(conditions) = filter::of_all(connection, &ever)? else { return Ok(()) };
+    // Sorted by SQLite, on the disk if need be. The disks of a session cannot claim more than a sum holds.
+    let select = "SELECT max(d.finished_ms), d.namespace_id, d.job_id, d.vm_id, sum(d.bytes) FROM details d";
     let read = |row: &Row<'_>| -> rusqlite::Result<Made> {
-        let bytes: i64 = row.get(5)?;
+        let bytes: i64 = row.get(4)?;
         Ok(Made {
-            finished_ms: row.get(1)?,
-            namespace: row.get(2)?,
-            job: row.get(3)?,
-            vm: row.get(4)?,
+            finished_ms: row.get(0)?,
+            namespace: row.get(1)?,
+            job: row.get(2)?,
+            vm: row.get(3)?,
             bytes: u64::try_from(bytes).map_err(|cause| bad_value("bytes", cause))?,
         })
     };
-    conditions.each(connection, (select, ""), |row| {
-        let disk = read(row).or_error("read")?;
-        let session: [u8; 16] = row.get(0).or_error("read")?;
-        sessions
-            .entry(session)
-            .and_modify(|made| {
-                made.finished_ms = made.finished_ms.max(disk.finished_ms);
-                made.bytes = made.bytes.saturating_add(disk.bytes);
-            })
-            .or_insert(disk);
-        Ok(())
-    })?;
-    let mut made: Vec<([u8; 16], Made)> = sessions.into_iter().collect();
-    made.sort_unstable_by_key(|(session, made)| (made.finished_ms, *session));
-    Ok(made.into_iter().map(|(_, made)| made).collect())
+    conditions.each(connection, (select, "GROUP BY d.session_id ORDER BY 1, d.session_id"), |row| {
+        take(read(row).or_error("read")?)
+    })
 }

@@ -1,35 +1,181 @@
-//! Rows in any order, a page at a time.
+//! Rows in any order: a page, or all of them.
 //!
-//! No index can serve every column and filter, so every row that matches is read, but only the little that
-//! sorting needs: its key and its place among equals. Of these a page's worth is kept; names and all other
-//! columns are read for the page only.
+//! No index can serve every column and filter, so SQLite reads every row that matches and sorts it by its key and its
+//! place among equals; names and all other columns are read for what is shown only. What does not fit SQLite's cache
+//! it sorts on the disk, so memory does not grow with the rows. Pages are asked for by offset, from anywhere: there is no
+//! row before them to go on from.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 use holdfast_proto::details::RowExt;
-use rusqlite::{Connection, Row};
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::convert::{OrCatalogError, bad_value};
+use super::super::convert::{OrCatalogError, bad_value, count};
 use super::super::select::Conditions;
-use super::{Place, SELECT, filter, read};
+use super::{SELECT, filter, read};
 use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, Result, SortOrder};
+
+/// Rows up to which the first ones are kept while others are read; SQLite sorts all of them for a page beyond, which
+/// costs more for few and less for many.
+const FIRST_ROWS_MAX: usize = 20_000;
 
 /// A page of the rows that match, and how many do.
 pub(in crate::sqlite) fn page(
     connection: &Connection,
-    filter: &DetailFilter,
+    asked: &DetailFilter,
     order: SortOrder,
     window: Window,
 ) -> Result<(Vec<DetailEntry>, u64)> {
-    let Some(conditions) = filter::of_all(connection, filter)? else { return Ok((Vec::new(), 0)) };
-    let (rows, total) = Sort { connection, conditions, descending: order.descending, window }.by(order.by)?;
+    let Window { offset, limit } = window;
+    let mut total = 0_u64;
+    let Some(conditions) = filter::of_all(connection, asked)? else { return Ok((Vec::new(), 0)) };
+    conditions.each(connection, ("SELECT count(*) AS rows FROM details d", ""), |row| {
+        total = count(row, "rows").or_error("read")?;
+        Ok(())
+    })?;
+    let past_end = usize::try_from(total).is_ok_and(|total| offset >= total);
+    let Some(conditions) = filter::of_all(connection, asked)?.filter(|_| !past_end && limit > 0) else {
+        return Ok((Vec::new(), total));
+    };
+    let mut end = by(order);
+    let last = offset.saturating_add(limit);
+    if last <= FIRST_ROWS_MAX {
+        end = format!("{end} LIMIT {last}");
+    }
+    let mut rowids: Vec<i64> = Vec::new();
+    conditions.part(connection, ("SELECT d.rowid FROM details d", &end), window, |row| {
+        rowids.push(row.get(0).or_error("read")?);
+        Ok(())
+    })?;
+    Ok((entries(connection, &rowids)?, total))
+}
+
+/// The rows of these numbers that are still there.
+fn entries(connection: &Connection, rowids: &[i64]) -> Result<Vec<DetailEntry>> {
     let sql = format!("{SELECT} WHERE d.rowid = ?");
     let mut statement = connection.prepare_cached(&sql).or_error("read")?;
-    let entries = rows.into_iter().map(|rowid| {
-        statement.query_row([rowid], read).map(|(row, place)| place.entry(row)).or_error("read")
-    });
-    Ok((entries.collect::<Result<_>>()?, total))
+    let mut one = |rowid: &i64| statement.query_row([rowid], read).optional().or_error("read").transpose();
+    let found = rowids.iter().filter_map(|rowid| one(rowid));
+    found.map(|found| found.map(|(row, place)| place.entry(row))).collect()
+}
+
+/// All rows that match, sorted once, on the disk; then read a page at a time, with no snapshot in between: a slow reader
+/// must not hold up the folding of the log. Which rows and their order are of one moment. Rows are not changed, except
+/// that old ones of failed attempts are added up: those are left out, and their sum shown instead.
+#[derive(Debug)]
+pub(in crate::sqlite) struct AllSorted {
+    /// Of its own: the order is in a temporary table.
+    connection: Connection,
+    /// The number of the row given last.
+    last: i64,
+}
+
+impl AllSorted {
+    pub(in crate::sqlite) fn new(connection: Connection, asked: &DetailFilter, order: SortOrder) -> Result<Self> {
+        let conditions = filter::of_all(&connection, asked)?;
+        let conditions = conditions.unwrap_or_else(Conditions::never);
+        let select = "CREATE TEMP TABLE sorted AS SELECT d.rowid AS row FROM details d";
+        conditions.each(&connection, (select, &by(order)), |_| Ok(()))?;
+        Ok(Self { connection, last: 0 })
+    }
+}
+
+impl crate::SortedRows for AllSorted {
+    fn next(&mut self, limit: u32) -> Result<Option<Vec<DetailRow>>> {
+        let snapshot = self.connection.unchecked_transaction().or_error("read")?;
+        let rowids: Vec<i64> = snapshot
+            .prepare_cached("SELECT row FROM temp.sorted WHERE rowid > ? ORDER BY rowid LIMIT ?")
+            .and_then(|mut s| s.query_map(params![self.last, limit], |row| row.get(0))?.collect())
+            .or_error("read")?;
+        if rowids.is_empty() {
+            return Ok(None);
+        }
+        let rows = entries(&snapshot, &rowids)?.into_iter().map(|entry| entry.row).collect();
+        drop(snapshot);
+        self.last = self.last.saturating_add(i64::try_from(rowids.len()).unwrap_or(i64::MAX));
+        Ok(Some(rows))
+    }
+}
+
+/// How SQL says this order.
+fn by(order: SortOrder) -> String {
+    let key = key(order.by);
+    // Null is least. Said of a column that is never null, it would keep the planner from its index.
+    let direction = match order.descending {
+        true => "DESC",
+        false if key.starts_with("d.") && order.by != DetailSort::Backup => "ASC",
+        false => "ASC NULLS LAST",
+    };
+    format!("ORDER BY {key} {direction}, d.started_ms, d.run_id, d.session_id, d.position")
+}
+
+/// What rows are sorted by; null comes last. The empty text counts as none.
+fn key(by: DetailSort) -> String {
+    use DetailSort as S;
+    let name = |table: &str, column: &str| format!("(SELECT o.name FROM {table} o WHERE o.id = d.{column})");
+    match by {
+        S::Namespace => name("namespaces", "namespace_id"),
+        S::Job => name("jobs", "job_id"),
+        S::Vm => name("vms", "vm_id"),
+        S::Run => "d.run_id".to_owned(),
+        S::Backup => "d.backup_id".to_owned(),
+        S::Disk | S::Status | S::Error => format!("nullif(d.{}, '')", by.column()),
+        S::Started => "d.started_ms".to_owned(),
+        S::Finished => "d.finished_ms".to_owned(),
+        S::VirtualBytes
+        | S::Bytes
+        | S::ReadBytes
+        | S::UnchangedBytes
+        | S::DupBytes
+        | S::NewBytes
+        | S::PostLc
+        | S::MetaBytes
+        | S::WireBytes
+        | S::Chunks
+        | S::NewChunks => format!("d.{}", by.column()),
+        S::Seconds | S::MbPerS | S::GlobalFactor | S::LocalFactor | S::TotalFactor | S::ReductionPct => {
+            let place = DetailSort::ALL.iter().position(|sort| *sort == by).unwrap_or_default();
+            format!("{NUMBER}({place}, d.started_ms, d.finished_ms, d.bytes, d.new_bytes, d.post_lc)")
+        }
+    }
+}
+
+/// The function of SQL that gives a number as a report shows it.
+const NUMBER: &str = "shown_number";
+
+/// Makes [`NUMBER`] known to a connection that reads.
+pub(in crate::sqlite) fn add_number(connection: &Connection) -> rusqlite::Result<()> {
+    // Not for a schema that was tampered with.
+    let flags =
+        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_DIRECTONLY;
+    connection.create_scalar_function(NUMBER, 6, flags, shown_number)
+}
+
+fn shown_number(context: &Context<'_>) -> rusqlite::Result<Option<f64>> {
+    let count = |index: usize| -> rusqlite::Result<u64> {
+        let value: i64 = context.get(index)?;
+        u64::try_from(value).map_err(|cause| bad_value("a count", cause))
+    };
+    let row = DetailRow {
+        started_ms: context.get(1)?,
+        finished_ms: context.get(2)?,
+        bytes: count(3)?,
+        new_bytes: count(4)?,
+        post_lc: count(5)?,
+        ..DetailRow::default()
+    };
+    let factors = row.factors();
+    let column: u8 = context.get(0)?;
+    Ok(match DetailSort::ALL.get(usize::from(column)) {
+        Some(DetailSort::Seconds) => Some(row.seconds()),
+        Some(DetailSort::MbPerS) => row.mb_per_s(),
+        Some(DetailSort::GlobalFactor) => factors.global,
+        Some(DetailSort::LocalFactor) => factors.local,
+        Some(DetailSort::TotalFactor) => factors.total,
+        Some(DetailSort::ReductionPct) => factors.reduction_pct,
+        _ => None,
+    })
 }
 
 /// Which part of a sorted list is wanted.
@@ -96,155 +242,6 @@ impl PartialEq for Number {
 }
 
 impl Eq for Number {}
-
-/// What sorting knows of a row.
-struct Candidate<K> {
-    key: Option<K>,
-    place: Place,
-    rowid: i64,
-}
-
-/// Candidates below which none is given up: less would be sorted too often.
-const KEPT_MIN: usize = 4096;
-
-struct Sort<'a> {
-    connection: &'a Connection,
-    conditions: Conditions,
-    descending: bool,
-    window: Window,
-}
-
-/// Where the columns that a key is made of begin.
-const KEY: usize = 5;
-
-impl Sort<'_> {
-    fn by(self, by: DetailSort) -> Result<(Vec<i64>, u64)> {
-        use DetailSort as S;
-        match by {
-            S::Namespace => self.by_name("namespaces", "d.namespace_id"),
-            S::Job => self.by_name("jobs", "d.job_id"),
-            S::Vm => self.by_name("vms", "d.vm_id"),
-            S::Run => self.run("d.run_id", |row| row.get::<_, [u8; 16]>(KEY).map(Some)),
-            S::Backup => self.run("d.backup_id", |row| row.get::<_, Option<[u8; 16]>>(KEY)),
-            S::Disk => self.by_text("d.disk"),
-            S::Status => self.by_text("d.status"),
-            S::Error => self.by_text("d.error"),
-            S::Started => self.by_count("started_ms"),
-            S::Finished => self.by_count("finished_ms"),
-            S::VirtualBytes
-            | S::Bytes
-            | S::ReadBytes
-            | S::UnchangedBytes
-            | S::DupBytes
-            | S::NewBytes
-            | S::PostLc
-            | S::MetaBytes
-            | S::WireBytes
-            | S::Chunks
-            | S::NewChunks => self.by_count(by.column()),
-            S::Seconds => self.by_number(|row| Some(row.seconds())),
-            S::MbPerS => self.by_number(DetailRow::mb_per_s),
-            S::GlobalFactor => self.by_number(|row| row.factors().global),
-            S::LocalFactor => self.by_number(|row| row.factors().local),
-            S::TotalFactor => self.by_number(|row| row.factors().total),
-            S::ReductionPct => self.by_number(|row| row.factors().reduction_pct),
-        }
-    }
-
-    fn by_count(self, column: &str) -> Result<(Vec<i64>, u64)> {
-        self.run(&format!("d.{column}"), |row| row.get::<_, i64>(KEY).map(Some))
-    }
-
-    /// By a text; the empty one counts as none.
-    fn by_text(self, column: &str) -> Result<(Vec<i64>, u64)> {
-        self.run(column, |row| {
-            let text = row.get_ref(KEY)?.as_str()?;
-            Ok((!text.is_empty()).then(|| Box::<str>::from(text)))
-        })
-    }
-
-    /// By the name of what the row refers to. Names are ranked once; rows are compared by rank.
-    fn by_name(self, table: &str, column: &str) -> Result<(Vec<i64>, u64)> {
-        let mut ranks: HashMap<[u8; 16], u32> = HashMap::new();
-        let mut last: Option<(String, u32)> = None;
-        let mut statement = self
-            .connection
-            .prepare_cached(&format!("SELECT id, name FROM {table} ORDER BY name"))
-            .or_error("read")?;
-        let mut names = statement.query([]).or_error("read")?;
-        while let Some(row) = names.next().or_error("read")? {
-            let (id, name): ([u8; 16], String) =
-                row.get(0).and_then(|id| Ok((id, row.get(1)?))).or_error("read")?;
-            let rank = match &last {
-                Some((known, rank)) if *known == name => *rank,
-                Some((_, rank)) => rank.saturating_add(1),
-                None => 0,
-            };
-            ranks.insert(id, rank);
-            last = Some((name, rank));
-        }
-        self.run(column, |row| {
-            let id: [u8; 16] = row.get(KEY)?;
-            ranks.get(&id).copied().map(Some).ok_or_else(|| bad_value(column, "refers to nothing"))
-        })
-    }
-
-    /// By a number that follows from others, as a report shows it.
-    fn by_number(self, number: impl Fn(&DetailRow) -> Option<f64>) -> Result<(Vec<i64>, u64)> {
-        self.run("d.started_ms, d.finished_ms, d.bytes, d.new_bytes, d.post_lc", |row| {
-            let count = |offset: usize| -> rusqlite::Result<u64> {
-                let value: i64 = row.get(KEY + offset)?;
-                u64::try_from(value).map_err(|cause| bad_value("a count", cause))
-            };
-            let numbers = DetailRow {
-                started_ms: row.get(KEY)?,
-                finished_ms: row.get(KEY + 1)?,
-                bytes: count(2)?,
-                new_bytes: count(3)?,
-                post_lc: count(4)?,
-                ..DetailRow::default()
-            };
-            Ok(number(&numbers).map(Number))
-        })
-    }
-
-    /// The numbers of the window's rows in order, and how many rows there are in all.
-    fn run<K: Ord>(
-        self,
-        columns: &str,
-        key: impl Fn(&Row<'_>) -> rusqlite::Result<Option<K>>,
-    ) -> Result<(Vec<i64>, u64)> {
-        let Self { connection, conditions, descending, window } = self;
-        let compare = |a: &Candidate<K>, b: &Candidate<K>| {
-            compare_keys(a.key.as_ref(), b.key.as_ref(), descending).then_with(|| a.place.cmp(&b.place))
-        };
-        let wanted = window.offset.saturating_add(window.limit);
-        let select = format!(
-            "SELECT d.rowid, d.started_ms, d.run_id, d.session_id, d.position, {columns} FROM details d"
-        );
-        let (mut kept, mut total) = (Vec::new(), 0u64);
-        conditions.each(connection, (&select, ""), |row| {
-            total += 1;
-            if kept.len() >= KEPT_MIN.max(wanted.saturating_mul(2)) {
-                kept.select_nth_unstable_by(wanted, compare);
-                kept.truncate(wanted);
-            }
-            let candidate = || -> rusqlite::Result<_> {
-                let place = Place {
-                    started_ms: row.get(1)?,
-                    run: row.get(2)?,
-                    session: row.get(3)?,
-                    position: row.get(4)?,
-                };
-                Ok(Candidate { key: key(row)?, place, rowid: row.get(0)? })
-            };
-            kept.push(candidate().or_error("read")?);
-            Ok(())
-        })?;
-        let rows = window.of(kept, compare).into_iter().map(|candidate| candidate.rowid).collect();
-        Ok((rows, total))
-    }
-}
 
 #[cfg(test)]
 mod tests {

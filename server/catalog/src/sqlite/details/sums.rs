@@ -48,11 +48,16 @@ impl Summand<'_> {
 const COUNTS: &str = "d.virtual_bytes, d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, \
      d.post_lc, d.meta_bytes, d.wire_bytes, d.chunks, d.new_chunks";
 
-/// Reads every row that matches, in no order.
+/// Every row of a run before those of the next, in order of when the runs were begun, as their identifiers say. Their
+/// index is all but the order in which rows were written.
+pub(in crate::sqlite) const BY_RUN: &str = "ORDER BY d.run_id";
+
+/// Reads every row that matches, in `order`; empty: in none.
 pub(in crate::sqlite) fn each(
     connection: &Connection,
     conditions: Conditions,
     with_disk: bool,
+    order: &str,
     mut take: impl FnMut(&Summand<'_>) -> Result<()>,
 ) -> Result<()> {
     let disk = if with_disk { "d.disk" } else { "''" };
@@ -60,7 +65,7 @@ pub(in crate::sqlite) fn each(
         "SELECT d.namespace_id, d.job_id, d.vm_id, d.run_id, d.status = 'done', d.started_ms, d.finished_ms, \
          {disk}, {COUNTS} FROM details d"
     );
-    conditions.each(connection, (&select, ""), |row| take(&read(row).or_error("read")?))
+    conditions.each(connection, (&select, order), |row| take(&read(row).or_error("read")?))
 }
 
 fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
@@ -91,6 +96,116 @@ fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
             ..DetailRow::default()
         },
     })
+}
+
+/// The sums that triggers keep (migration 0024): of a VM's rows in a job, over all time.
+pub(in crate::sqlite) mod kept {
+    use std::collections::HashMap;
+
+    use holdfast_proto::details::Totals;
+    use rusqlite::Connection;
+    use ulid::Ulid;
+
+    use super::super::super::convert::{OrCatalogError, count, id};
+    use super::super::super::select::Conditions;
+    use super::RowRefs;
+    use crate::Result;
+    use crate::wire::add_to;
+
+    /// Makes all of them anew, of the rows that there are.
+    pub(in crate::sqlite) const ADD_UP: &str = "DELETE FROM detail_sums; \
+         INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes) \
+         SELECT job_id, vm_id, 1, status <> 'done', bytes, new_bytes, post_lc, meta_bytes, wire_bytes \
+         FROM details WHERE true \
+         ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed, \
+         bytes = min(bytes + excluded.bytes, 1 << 62), new_bytes = min(new_bytes + excluded.new_bytes, 1 << 62), \
+         post_lc = min(post_lc + excluded.post_lc, 1 << 62), meta_bytes = min(meta_bytes + excluded.meta_bytes, 1 << 62), \
+         wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62); \
+         UPDATE jobs SET runs = (SELECT count(*) FROM runs r WHERE r.job_id = jobs.id)";
+
+    pub(in crate::sqlite) struct Kept {
+        pub(in crate::sqlite) job: [u8; 16],
+        pub(in crate::sqlite) vm: [u8; 16],
+        pub(in crate::sqlite) sums: Totals,
+    }
+
+    /// Conditions may be on `s`, the sums, and `j`, their jobs.
+    pub(in crate::sqlite) fn each(
+        connection: &Connection,
+        conditions: Conditions,
+        mut take: impl FnMut(Kept) -> Result<()>,
+    ) -> Result<()> {
+        let select = "SELECT s.* FROM detail_sums s JOIN jobs j ON j.id = s.job_id";
+        conditions.each(connection, (select, ""), |row| {
+            let read = || -> rusqlite::Result<Kept> {
+                let sums = Totals {
+                    rows: count(row, "rows")?,
+                    failed: count(row, "failed")?,
+                    bytes: count(row, "bytes")?,
+                    new_bytes: count(row, "new_bytes")?,
+                    post_lc: count(row, "post_lc")?,
+                    meta_bytes: count(row, "meta_bytes")?,
+                    wire_bytes: count(row, "wire_bytes")?,
+                    ..Totals::default()
+                };
+                Ok(Kept { job: id(row, "job_id")?, vm: id(row, "vm_id")?, sums })
+            };
+            take(read().or_error("read")?)
+        })
+    }
+
+    /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
+    pub(in crate::sqlite) fn problems(connection: &Connection) -> Result<Vec<String>> {
+        let mut counted: HashMap<([u8; 16], [u8; 16]), Totals> = HashMap::new();
+        super::each(connection, Conditions::default(), false, "", |summand| {
+            let RowRefs { job, vm, .. } = summand.refs;
+            add_to(counted.entry((job, vm)).or_default(), &summand.row);
+            Ok(())
+        })?;
+        let mut wrong = Vec::new();
+        each(connection, Conditions::default(), |Kept { job, vm, sums }| {
+            let counted = counted.remove(&(job, vm)).unwrap_or_default();
+            // A sum ends at 2^62, long before one in memory.
+            if sums != only(&counted) && sums.bytes < 1 << 62 {
+                wrong.push((job, vm, sums.rows, counted.rows));
+            }
+            Ok(())
+        })?;
+        wrong.extend(counted.into_iter().map(|((job, vm), sums)| (job, vm, 0, sums.rows)));
+        let runs = "SELECT j.id, j.runs, (SELECT count(*) FROM runs r WHERE r.job_id = j.id) AS counted FROM jobs j";
+        let mut problems = Vec::new();
+        Conditions::default().each(connection, (runs, ""), |row| {
+            let (kept, counted) = (count(row, "runs").or_error("check")?, count(row, "counted").or_error("check")?);
+            if kept != counted {
+                let job = Ulid::from_bytes(id(row, "id").or_error("check")?);
+                problems.push(format!("job {job} is on record with {kept} runs, but has {counted}"));
+            }
+            Ok(())
+        })?;
+        problems.extend(wrong.into_iter().map(|(job, vm, kept, counted)| {
+            let (job, vm) = (Ulid::from_bytes(job), Ulid::from_bytes(vm));
+            format!("sums of {kept} rows are kept for VM {vm} in job {job}, but its {counted} rows add up differently")
+        }));
+        Ok(problems)
+    }
+
+    /// What is kept of `sums`.
+    pub(in crate::sqlite) fn only(sums: &Totals) -> Totals {
+        let mut kept = Totals::default();
+        add(&mut kept, sums);
+        kept
+    }
+
+    pub(in crate::sqlite) fn add(sum: &mut Totals, other: &Totals) {
+        let add = |sum: &mut u64, value: u64| *sum = sum.saturating_add(value);
+        add(&mut sum.rows, other.rows);
+        add(&mut sum.failed, other.failed);
+        add(&mut sum.bytes, other.bytes);
+        add(&mut sum.new_bytes, other.new_bytes);
+        add(&mut sum.post_lc, other.post_lc);
+        add(&mut sum.meta_bytes, other.meta_bytes);
+        add(&mut sum.wire_bytes, other.wire_bytes);
+    }
 }
 
 /// Protected megabytes a second from the first start to the last finish, as a row's are counted.

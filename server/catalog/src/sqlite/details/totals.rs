@@ -1,8 +1,11 @@
-//! Rows added up per group, sorted, a page at a time, in one pass over the rows.
+//! Rows added up per group, sorted, a page at a time, in one pass over the rows, run by run.
 //!
-//! Memory is what the groups need: sums, and for each run among a group's rows three numbers, for the trend.
+//! Memory is what the groups need, and these are VMs, jobs and disks: what grows with history, runs, is counted as it
+//! comes and forgotten, but for the latest of each group, for the trend. Of groups that are runs, only the first ones are
+//! kept.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::ids::RunId;
@@ -11,169 +14,164 @@ use rusqlite::Connection;
 use super::super::select::Names;
 use super::filter;
 use super::sorted::{Number, Window, compare_keys};
-use super::sums::{self, Group, RowRefs, Summand};
+use super::sums::{self, BY_RUN, Group, RowRefs, Summand};
+use crate::reports::RUNS_SHOWN_MAX;
 use crate::wire::add_to;
 use crate::{
-    DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
+    CatalogError, DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
 };
 
 /// A page of the groups, and how many there are.
 pub(in crate::sqlite) fn page(
     connection: &Connection,
-    filter: &DetailFilter,
+    asked: &DetailFilter,
     by: TotalsBy,
     order: TotalsOrder,
     window: Window,
 ) -> Result<(Vec<DetailTotals>, u64)> {
-    let groups = groups(connection, filter, by)?;
-    let total = groups.len() as u64;
+    let Some(conditions) = filter::of_all(connection, asked)? else { return Ok((Vec::new(), 0)) };
     let names = Names::load(connection)?;
-    let trends = (by == TotalsBy::Run).then(|| JobTrends::of(groups.values()));
-    let mut listed = Vec::with_capacity(groups.len());
-    for sums in groups.values() {
-        let name = Name::of(by, sums, &names)?;
-        listed.push(Listed { key: Key::of(order.by, &sums.totals, name), name, sums });
-    }
-    let page = window.of(listed, |a, b| {
-        compare_keys(a.key.as_ref(), b.key.as_ref(), order.descending).then_with(|| a.name.cmp(&b.name))
-    });
-    let tell = |listed: Listed<'_>| {
-        let trend = trends.as_ref().map_or_else(|| listed.sums.trend(), |jobs| jobs.up_to(listed.sums));
-        listed.tell(trend)
-    };
-    Ok((page.into_iter().map(tell).collect(), total))
-}
-
-/// What a job's rows add up to.
-pub(in crate::sqlite) struct JobSums {
-    pub(in crate::sqlite) namespace: [u8; 16],
-    pub(in crate::sqlite) job: [u8; 16],
-    pub(in crate::sqlite) runs: u64,
-    pub(in crate::sqlite) vms: u64,
-    /// The run begun last.
-    pub(in crate::sqlite) last_run: Option<[u8; 16]>,
-    pub(in crate::sqlite) sums: Totals,
-}
-
-/// Every job, in no order.
-pub(in crate::sqlite) fn jobs(connection: &Connection, filter: &DetailFilter) -> Result<Vec<JobSums>> {
-    let job = |sums: Sums| JobSums {
-        namespace: sums.refs.namespace,
-        job: sums.refs.job,
-        runs: sums.runs.len() as u64,
-        vms: sums.vms.len() as u64,
-        last_run: sums.runs.iter().max_by_key(|(id, run)| (run.started_ms, **id)).map(|(id, _)| *id),
-        sums: sums.totals,
-    };
-    Ok(groups(connection, filter, TotalsBy::Job)?.into_values().map(job).collect())
-}
-
-fn groups(connection: &Connection, filter: &DetailFilter, by: TotalsBy) -> Result<HashMap<Group, Sums>> {
+    let mut found = First { by: order.by, descending: order.descending, window, total: 0, kept: Vec::new() };
     let mut groups: HashMap<Group, Sums> = HashMap::new();
-    let Some(conditions) = filter::of_all(connection, filter)? else { return Ok(groups) };
-    sums::each(connection, conditions, by == TotalsBy::Disk, |summand| {
-        groups.entry(summand.group(by)).or_insert_with(|| Sums::new(summand)).add(summand);
+    let mut jobs = JobTrends::default();
+    let mut run = None;
+    sums::each(connection, conditions, by == TotalsBy::Disk, BY_RUN, |summand| {
+        // Every row of a run comes before those of the next.
+        if by == TotalsBy::Run && run.replace(summand.refs.run).is_some_and(|run| run != summand.refs.run) {
+            for (_, sums) in groups.drain() {
+                found.add(Listed { name: Name::of(by, &sums, &names)?, trend: jobs.after(&sums), sums });
+            }
+        }
+        groups.entry(summand.group(by)).or_insert_with(|| Sums::new(by, summand)).add(by, summand);
         Ok(())
     })?;
-    Ok(groups)
+    for sums in groups.into_values() {
+        let trend = if by == TotalsBy::Run { jobs.after(&sums) } else { sums.trend() };
+        found.add(Listed { name: Name::of(by, &sums, &names)?, trend, sums });
+    }
+    let total = found.total;
+    if by == TotalsBy::Run && found.is_beyond() {
+        return Err(CatalogError::invalid(format!(
+            "a list of runs shows the first {RUNS_SHOWN_MAX} of {total}; filter, or sort by something else"
+        )));
+    }
+    Ok((found.page().into_iter().map(Listed::tell).collect(), total))
 }
+
+/// The first groups in some order, as many as are needed for a window, of any number.
+struct First<'a> {
+    by: TotalsSort,
+    descending: bool,
+    window: Window,
+    total: u64,
+    kept: Vec<Listed<'a>>,
+}
+
+impl<'a> First<'a> {
+    fn wanted(&self) -> usize {
+        self.window.offset.saturating_add(self.window.limit).min(RUNS_SHOWN_MAX)
+    }
+
+    /// Whether the window is not of the first ones, but of later ones that are there.
+    fn is_beyond(&self) -> bool {
+        let Window { offset, limit } = self.window;
+        let end = offset.saturating_add(limit).min(usize::try_from(self.total).unwrap_or(usize::MAX));
+        limit > 0 && offset < end && end > RUNS_SHOWN_MAX
+    }
+
+    fn add(&mut self, listed: Listed<'a>) {
+        self.total += 1;
+        // Groups that are not runs are in memory anyway.
+        if listed.name.run.is_some() && self.kept.len() >= KEPT_MIN.max(self.wanted().saturating_mul(2)) {
+            let (wanted, by, descending) = (self.wanted(), self.by, self.descending);
+            self.kept.select_nth_unstable_by(wanted, |a, b| a.compare(b, by, descending));
+            self.kept.truncate(wanted);
+        }
+        self.kept.push(listed);
+    }
+
+    fn page(self) -> Vec<Listed<'a>> {
+        let Self { by, descending, window, kept, .. } = self;
+        window.of(kept, |a, b| a.compare(b, by, descending))
+    }
+}
+
+/// Groups below which none is given up: less would be sorted too often.
+const KEPT_MIN: usize = 4096;
 
 /// The sums of a group.
 struct Sums {
     refs: RowRefs,
     disk: Box<str>,
     totals: Totals,
+    /// Empty where a group is of one VM.
     vms: HashSet<[u8; 16]>,
-    runs: HashMap<[u8; 16], RunSums>,
+    runs: u64,
     last: RowRefs,
-}
-
-/// What a run stored for a group.
-#[derive(Debug, Clone, Copy)]
-struct RunSums {
-    started_ms: i64,
-    bytes: u64,
-    post_lc: u64,
-}
-
-impl RunSums {
-    fn factor(&self) -> Option<f64> {
-        Factors::of(self.bytes, 0, self.post_lc).total
-    }
+    /// `bytes` and `post_lc` of its latest runs, oldest first.
+    latest: VecDeque<(u64, u64)>,
 }
 
 impl Sums {
-    fn new(first: &Summand<'_>) -> Self {
+    fn new(by: TotalsBy, first: &Summand<'_>) -> Self {
+        let mut vms = HashSet::new();
+        if !matches!(by, TotalsBy::Vm | TotalsBy::Disk) {
+            vms.insert(first.refs.vm);
+        }
         Self {
             refs: first.refs,
             disk: first.disk.into(),
             totals: Totals::default(),
-            vms: HashSet::from([first.refs.vm]),
-            runs: HashMap::new(),
+            vms,
+            runs: 0,
             last: first.refs,
+            latest: VecDeque::new(),
         }
     }
 
-    fn add(&mut self, summand: &Summand<'_>) {
+    fn add(&mut self, by: TotalsBy, summand: &Summand<'_>) {
         let Summand { refs, row, .. } = summand;
         add_to(&mut self.totals, row);
         // Neighbours are mostly of one session.
-        if self.last.vm != refs.vm {
+        if self.last.vm != refs.vm && !matches!(by, TotalsBy::Vm | TotalsBy::Disk) {
             self.vms.insert(refs.vm);
         }
+        if self.runs == 0 || self.last.run != refs.run {
+            self.runs += 1;
+            push(&mut self.latest, (0, 0));
+        }
         self.last = *refs;
-        let run =
-            self.runs.entry(refs.run).or_insert(RunSums { started_ms: row.started_ms, bytes: 0, post_lc: 0 });
-        run.started_ms = run.started_ms.min(row.started_ms);
-        run.bytes = run.bytes.saturating_add(row.bytes);
-        run.post_lc = run.post_lc.saturating_add(row.post_lc);
+        if let Some((bytes, post_lc)) = self.latest.back_mut() {
+            *bytes = bytes.saturating_add(row.bytes);
+            *post_lc = post_lc.saturating_add(row.post_lc);
+        }
     }
 
     /// Factors of the latest runs, oldest first.
     fn trend(&self) -> Vec<Option<f64>> {
-        let runs = self.runs.iter().map(|(id, run)| (run.started_ms, *id, run.factor()));
-        latest(runs.collect())
+        self.latest.iter().map(|(bytes, post_lc)| Factors::of(*bytes, 0, *post_lc).total).collect()
     }
 }
 
-const POINTS: usize = TREND_POINTS as usize;
-
-type Point = (i64, [u8; 16], Option<f64>);
-
-fn latest(runs: Vec<Point>) -> Vec<Option<f64>> {
-    let newest_first = |a: &Point, b: &Point| (b.0, b.1).cmp(&(a.0, a.1));
-    let mut runs = Window { offset: 0, limit: POINTS }.of(runs, newest_first);
-    runs.reverse();
-    runs.into_iter().map(|(.., factor)| factor).collect()
+/// Adds a point to a trend, which has the latest only.
+fn push<T>(trend: &mut VecDeque<T>, point: T) {
+    if trend.len() >= TREND_POINTS as usize {
+        trend.pop_front();
+    }
+    trend.push_back(point);
 }
 
-/// The runs of each job in order of time.
-struct JobTrends(HashMap<[u8; 16], Vec<Point>>);
+/// The latest runs of each job.
+#[derive(Default)]
+struct JobTrends(HashMap<[u8; 16], VecDeque<Option<f64>>>);
 
 impl JobTrends {
-    /// From sums of one run each.
-    fn of<'a>(runs: impl Iterator<Item = &'a Sums>) -> Self {
-        let mut jobs: HashMap<[u8; 16], Vec<Point>> = HashMap::new();
-        for sums in runs {
-            jobs.entry(sums.refs.job).or_default().push(point(sums));
-        }
-        for points in jobs.values_mut() {
-            points.sort_unstable_by_key(|(started_ms, id, _)| (*started_ms, *id));
-        }
-        Self(jobs)
+    /// The trend of a run that comes after all those before.
+    fn after(&mut self, run: &Sums) -> Vec<Option<f64>> {
+        let trend = self.0.entry(run.refs.job).or_default();
+        push(trend, run.totals.factors().total);
+        trend.iter().copied().collect()
     }
-
-    fn up_to(&self, run: &Sums) -> Vec<Option<f64>> {
-        let points = self.0.get(&run.refs.job).map(Vec::as_slice).unwrap_or_default();
-        let (started_ms, id, _) = point(run);
-        let end = points.partition_point(|point| (point.0, point.1) <= (started_ms, id));
-        let part = points.get(end.saturating_sub(POINTS)..end).unwrap_or_default();
-        part.iter().map(|(.., factor)| *factor).collect()
-    }
-}
-
-fn point(run: &Sums) -> Point {
-    (run.totals.started_ms, run.refs.run, run.totals.factors().total)
 }
 
 /// A group's names, those that its kind has; the others are empty.
@@ -184,11 +182,10 @@ struct Name<'a> {
     namespace: &'a str,
     job: &'a str,
     vm: &'a str,
-    disk: &'a str,
 }
 
 impl<'a> Name<'a> {
-    fn of(by: TotalsBy, sums: &'a Sums, names: &'a Names) -> Result<Self> {
+    fn of(by: TotalsBy, sums: &Sums, names: &'a Names) -> Result<Self> {
         use TotalsBy as B;
         let RowRefs { namespace, job, vm, run } = sums.refs;
         let unless = |absent: bool, name: Result<&'a str>| if absent { Ok("") } else { name };
@@ -197,7 +194,6 @@ impl<'a> Name<'a> {
             namespace: unless(by == B::Repository, names.namespace(namespace))?,
             job: unless(!matches!(by, B::Job | B::Run), names.job(job))?,
             vm: unless(!matches!(by, B::Vm | B::Disk), names.vm(vm))?,
-            disk: if by == B::Disk { &sums.disk } else { "" },
         })
     }
 }
@@ -212,9 +208,9 @@ enum Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    fn of(by: TotalsSort, totals: &Totals, name: Name<'a>) -> Option<Self> {
+    fn of(by: TotalsSort, listed: &'a Listed<'_>) -> Option<Self> {
         use DetailSort as S;
-        let t = totals;
+        let Listed { name, sums: Sums { totals: t, disk, .. }, .. } = listed;
         let text = |text: &'a str| (!text.is_empty()).then_some(Key::Text(text));
         let number = |number: Option<f64>| number.map(|number| Key::Number(Number(number)));
         let column = match by {
@@ -226,7 +222,7 @@ impl<'a> Key<'a> {
             S::Namespace => return text(name.namespace),
             S::Job => return text(name.job),
             S::Vm => return text(name.vm),
-            S::Disk => return text(name.disk),
+            S::Disk => return text(disk),
             S::Run => return name.run.map(|(_, id)| Key::Id(id)),
             S::Seconds => return number(Some(t.seconds())),
             S::GlobalFactor => return number(t.factors().global),
@@ -253,26 +249,31 @@ impl<'a> Key<'a> {
     }
 }
 
-/// A group with its names and what it is sorted by.
+/// A group with its names.
 struct Listed<'a> {
-    key: Option<Key<'a>>,
     name: Name<'a>,
-    sums: &'a Sums,
+    trend: Vec<Option<f64>>,
+    sums: Sums,
 }
 
 impl Listed<'_> {
-    fn tell(&self, trend: Vec<Option<f64>>) -> DetailTotals {
-        let Name { run, namespace, job, vm, disk } = self.name;
+    fn compare(&self, other: &Self, by: TotalsSort, descending: bool) -> Ordering {
+        compare_keys(Key::of(by, self).as_ref(), Key::of(by, other).as_ref(), descending)
+            .then_with(|| (self.name, &self.sums.disk).cmp(&(other.name, &other.sums.disk)))
+    }
+
+    fn tell(self) -> DetailTotals {
+        let Name { run, namespace, job, vm } = self.name;
         DetailTotals {
             namespace: namespace.to_owned(),
             job: job.to_owned(),
             vm: vm.to_owned(),
-            disk: disk.to_owned(),
+            disk: self.sums.disk.into(),
             run: run.map(|(_, id)| RunId::from_bytes(id).to_string()).unwrap_or_default(),
-            vms: self.sums.vms.len() as u64,
-            runs: self.sums.runs.len() as u64,
-            sums: self.sums.totals.clone(),
-            trend,
+            vms: (self.sums.vms.len() as u64).max(1),
+            runs: self.sums.runs,
+            sums: self.sums.totals,
+            trend: self.trend,
         }
     }
 }

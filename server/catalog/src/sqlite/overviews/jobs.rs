@@ -1,35 +1,139 @@
-//! Jobs, namespaces and backups with what they cost.
+//! The repository, jobs, namespaces and backups with what they cost.
 
+use std::collections::{HashMap, HashSet};
+
+use holdfast_proto::details::Totals;
 use holdfast_types::ids::{BackupId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::super::convert::{OrCatalogError, count};
-use super::super::details::totals::{self, JobSums};
+use super::super::convert::{OrCatalogError, count, id};
+use super::super::details::sums::{self, kept};
+use super::super::details::filter;
 use super::super::namespaces as table;
-use super::super::select::{Conditions, Names};
-use crate::{BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, Result};
+use super::super::select::Conditions;
+use super::vms::LATEST;
+use crate::wire::add_to;
+use crate::{
+    BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, RepositoryOverview, Result, WindowTotals,
+};
+
+/// What is protected is one pass over VMs; what was written ever is kept, and the rows of later windows are read once.
+pub(in crate::sqlite) fn repository(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    since_ms: &[Option<i64>],
+) -> Result<RepositoryOverview> {
+    let mut overview = RepositoryOverview::default();
+    let mut ever = WindowTotals::default();
+    if namespaces.is_some_and(<[_]>::is_empty) {
+        overview.windows.resize(since_ms.len(), ever);
+        return Ok(overview);
+    }
+    let scope = |column: &str| {
+        let mut conditions = Conditions::default();
+        conditions.in_namespaces(column, namespaces);
+        conditions
+    };
+    let sizes = format!(
+        "SELECT (SELECT coalesce(sum(k.size_bytes), 0) FROM disks k WHERE k.backup_id = l.id) AS size \
+         FROM vms v {LATEST}"
+    );
+    let mut with_latest = scope("v.namespace_id");
+    with_latest.push("l.id IS NOT NULL", []);
+    with_latest.each(connection, (&sizes, ""), |row| {
+        overview.vms += 1;
+        add(&mut overview.virtual_bytes, row, "size")
+    })?;
+    let usage = "SELECT u.restore_points, u.protected_bytes FROM namespace_usage u";
+    scope("u.namespace_id").each(connection, (usage, ""), |row| {
+        add(&mut overview.backups, row, "restore_points")?;
+        add(&mut overview.protected_bytes, row, "protected_bytes")
+    })?;
+    scope("j.namespace_id")
+        .each(connection, ("SELECT j.runs FROM jobs j", ""), |row| add(&mut ever.runs, row, "runs"))?;
+    kept::each(connection, scope("j.namespace_id"), |kept| {
+        kept::add(&mut ever.sums, &kept.sums);
+        Ok(())
+    })?;
+    overview.windows = windows(connection, namespaces, since_ms, &ever)?;
+    Ok(overview)
+}
+
+fn add(sum: &mut u64, row: &Row<'_>, column: &str) -> Result<()> {
+    *sum = sum.saturating_add(count(row, column).or_error("read")?);
+    Ok(())
+}
+
+fn windows(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    since_ms: &[Option<i64>],
+    ever: &WindowTotals,
+) -> Result<Vec<WindowTotals>> {
+    let mut windows: Vec<(Option<i64>, HashSet<[u8; 16]>, Totals)> =
+        since_ms.iter().map(|since| (*since, HashSet::new(), Totals::default())).collect();
+    if let Some(first_ms) = since_ms.iter().flatten().min() {
+        let filter = DetailFilter {
+            namespaces: namespaces.map(<[_]>::to_vec),
+            since_ms: Some(*first_ms),
+            ..DetailFilter::default()
+        };
+        let Some(conditions) = filter::of_all(connection, &filter)? else { return Ok(Vec::new()) };
+        sums::each(connection, conditions, false, "", |summand| {
+            for (since_ms, runs, totals) in &mut windows {
+                if since_ms.is_some_and(|since_ms| summand.row.started_ms >= since_ms) {
+                    runs.insert(summand.refs.run);
+                    add_to(totals, &summand.row);
+                }
+            }
+            Ok(())
+        })?;
+    }
+    let tell = |(since_ms, runs, totals): (Option<i64>, HashSet<_>, _)| match since_ms {
+        Some(_) => WindowTotals { runs: runs.len() as u64, sums: kept::only(&totals) },
+        None => ever.clone(),
+    };
+    Ok(windows.into_iter().map(tell).collect())
+}
 
 /// Every job there is a row of, by namespace and name.
 pub(in crate::sqlite) fn jobs(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
 ) -> Result<Vec<JobOverview>> {
-    let filter = DetailFilter { namespaces: namespaces.map(<[_]>::to_vec), ..DetailFilter::default() };
-    let names = Names::load(connection)?;
+    if namespaces.is_some_and(<[_]>::is_empty) {
+        return Ok(Vec::new());
+    }
+    let scope = || {
+        let mut conditions = Conditions::default();
+        conditions.in_namespaces("j.namespace_id", namespaces);
+        conditions
+    };
+    let mut sums: HashMap<[u8; 16], (u64, Totals)> = HashMap::new();
+    kept::each(connection, scope(), |kept| {
+        let (vms, totals) = sums.entry(kept.job).or_default();
+        *vms += 1;
+        kept::add(totals, &kept.sums);
+        Ok(())
+    })?;
+    let select = "SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.runs, (SELECT r.id FROM runs r \
+         WHERE r.job_id = j.id ORDER BY r.started_ms DESC, r.id DESC LIMIT 1) AS last_run \
+         FROM jobs j JOIN namespaces n ON n.id = j.namespace_id";
     let mut jobs = Vec::new();
-    for job in totals::jobs(connection, &filter)? {
-        let JobSums { namespace, job, runs, vms, last_run: run, sums } = job;
+    scope().each(connection, (select, "ORDER BY n.name, j.name"), |row| {
+        let Some((vms, sums)) = sums.remove(&id(row, "id").or_error("read")?) else { return Ok(()) };
+        let run: Option<[u8; 16]> = row.get("last_run").or_error("read")?;
         jobs.push(JobOverview {
-            namespace: NamespaceId::from_bytes(namespace),
-            namespace_name: names.namespace(namespace)?.to_owned(),
-            job: names.job(job)?.to_owned(),
-            runs,
+            namespace: NamespaceId::from_bytes(id(row, "namespace_id").or_error("read")?),
+            namespace_name: row.get("namespace").or_error("read")?,
+            job: row.get("name").or_error("read")?,
+            runs: count(row, "runs").or_error("read")?,
             vms,
             last_run: run.map_or(Ok(None), |run| last_run(connection, run))?,
             sums,
         });
-    }
-    jobs.sort_unstable_by(|a, b| (&a.namespace_name, &a.job).cmp(&(&b.namespace_name, &b.job)));
+        Ok(())
+    })?;
     Ok(jobs)
 }
 

@@ -1,11 +1,11 @@
 //! VMs and their disks.
 //!
 //! VMs are read with their restore points and sorted in memory: there are thousands, not millions. What their
-//! runs cost is one pass over the narrow columns of the details; what only a page shows is read for the page.
+//! runs cost is kept; what only a page shows is read for the page.
 
 use std::collections::HashMap;
 
-use holdfast_proto::details::Factors;
+use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -13,13 +13,14 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::super::convert::{OrCatalogError, count, id};
 use super::super::details::filter::like_pattern;
 use super::super::details::sorted::{Number, Window, compare_keys};
+use super::super::details::sums::kept;
 use super::super::select::Conditions;
 use super::super::{backups, verifications};
 use super::RECENT_MS;
 use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
 
 /// The restore point committed last of VM `v`, as `l`; null without one.
-const LATEST: &str = "LEFT JOIN backups l ON l.id = \
+pub(super) const LATEST: &str = "LEFT JOIN backups l ON l.id = \
      (SELECT b.id FROM backups b WHERE b.vm_id = v.id ORDER BY b.ordinal DESC LIMIT 1)";
 
 /// When the last complete restore point of VM `v` was finished; null without one.
@@ -36,12 +37,11 @@ pub(in crate::sqlite) fn vms(
         return Ok((Vec::new(), 0));
     }
     let mut found = read_vms(connection, namespaces, query)?;
-    let costs = costs(connection, namespaces, query, &found)?;
-    for vm in &mut found {
-        let Some(cost) = costs.get(&vm.id.to_bytes()) else { continue };
-        vm.stored_bytes = cost.stored_bytes;
-        vm.new_bytes_30d = cost.recent_new_bytes;
-        vm.total_factor = Factors::of(cost.bytes, 0, cost.post_lc).total;
+    add_costs(connection, namespaces, &mut found)?;
+    let by_recent = query.sort == VmSort::NewBytes30d;
+    let since_ms = query.now_ms.saturating_sub(RECENT_MS);
+    if by_recent {
+        add_recent(connection, namespaces, since_ms, &mut found)?;
     }
     let total = found.len() as u64;
     let mut page = Window::new(query.offset, query.limit).of(found, |a, b| {
@@ -49,6 +49,9 @@ pub(in crate::sqlite) fn vms(
         compare_keys(key(query.sort, a).as_ref(), key(query.sort, b).as_ref(), query.descending)
             .then_with(|| names(a).cmp(&names(b)))
     });
+    if !by_recent {
+        add_recent(connection, namespaces, since_ms, &mut page)?;
+    }
     for vm in &mut page {
         complete(connection, vm)?;
     }
@@ -156,51 +159,60 @@ fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> 
     })
 }
 
-/// What a VM's runs cost.
-#[derive(Debug, Default)]
-struct Cost {
-    bytes: u64,
-    post_lc: u64,
-    stored_bytes: u64,
-    recent_new_bytes: u64,
-}
+/// VMs of which something is found by index rather than by reading that of all.
+const BY_INDEX_MAX: usize = 1000;
 
-/// VMs of which the rows are found by index rather than by reading all.
-const BY_INDEX_MAX: usize = 16;
-
-fn costs(
-    connection: &Connection,
-    namespaces: Option<&[NamespaceId]>,
-    query: &VmQuery,
-    vms: &[VmOverview],
-) -> Result<HashMap<[u8; 16], Cost>> {
+/// The conditions of what belongs to these VMs.
+fn of(vms: &[VmOverview], column: &str, namespaces: (&str, Option<&[NamespaceId]>)) -> Conditions {
     let mut conditions = Conditions::default();
     if vms.len() <= BY_INDEX_MAX {
         let marks = vec!["?"; vms.len()].join(", ");
         let ids = vms.iter().map(|vm| Value::Blob(vm.id.to_bytes().to_vec()));
-        conditions.push(&format!("d.vm_id IN ({marks})"), ids);
+        conditions.push(&format!("{column} IN ({marks})"), ids);
     } else {
-        conditions.in_namespaces("+d.namespace_id", namespaces);
+        conditions.in_namespaces(namespaces.0, namespaces.1);
     }
-    let since_ms = query.now_ms.saturating_sub(RECENT_MS);
-    let mut costs: HashMap<[u8; 16], Cost> = HashMap::new();
-    let select = "SELECT d.vm_id, d.started_ms, d.bytes, d.new_bytes, d.post_lc, d.meta_bytes FROM details d";
-    conditions.each(connection, (select, ""), |row| {
-        let cost = costs.entry(row.get(0).or_error("read")?).or_default();
-        let add = |cost: &mut Cost| -> rusqlite::Result<()> {
-            cost.bytes = cost.bytes.saturating_add(count(row, "bytes")?);
-            let post_lc = count(row, "post_lc")?;
-            cost.post_lc = cost.post_lc.saturating_add(post_lc);
-            cost.stored_bytes =
-                cost.stored_bytes.saturating_add(post_lc).saturating_add(count(row, "meta_bytes")?);
-            if row.get::<_, i64>(1)? >= since_ms {
-                cost.recent_new_bytes = cost.recent_new_bytes.saturating_add(count(row, "new_bytes")?);
-            }
-            Ok(())
-        };
-        add(cost).or_error("read")
+    conditions
+}
+
+/// What their runs cost over all time.
+fn add_costs(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    vms: &mut [VmOverview],
+) -> Result<()> {
+    let mut costs: HashMap<[u8; 16], Totals> = HashMap::new();
+    kept::each(connection, of(vms, "s.vm_id", ("j.namespace_id", namespaces)), |kept| {
+        kept::add(costs.entry(kept.vm).or_default(), &kept.sums);
+        Ok(())
     })?;
-    Ok(costs)
+    for vm in vms {
+        let Some(cost) = costs.get(&vm.id.to_bytes()) else { continue };
+        vm.stored_bytes = cost.post_lc.saturating_add(cost.meta_bytes);
+        vm.total_factor = Factors::of(cost.bytes, 0, cost.post_lc).total;
+    }
+    Ok(())
+}
+
+/// New bytes of their recent runs.
+fn add_recent(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    since_ms: i64,
+    vms: &mut [VmOverview],
+) -> Result<()> {
+    let mut recent: HashMap<[u8; 16], u64> = HashMap::new();
+    let mut conditions = of(vms, "d.vm_id", ("+d.namespace_id", namespaces));
+    conditions.push("d.started_ms >= ?", [Value::Integer(since_ms)]);
+    conditions.each(connection, ("SELECT d.vm_id, d.new_bytes FROM details d", ""), |row| {
+        let sum = recent.entry(id(row, "vm_id").or_error("read")?).or_default();
+        *sum = sum.saturating_add(count(row, "new_bytes").or_error("read")?);
+        Ok(())
+    })?;
+    for vm in vms {
+        vm.new_bytes_30d = recent.get(&vm.id.to_bytes()).copied().unwrap_or(0);
+    }
+    Ok(())
 }
 
 /// How the session begun last ended, and what verifying the latest restore point found.

@@ -111,6 +111,13 @@ fn whole_answers_are_read_by_index_only_where_it_saves() {
         let plan = plan(&raw, ("SELECT d.rowid, d.bytes FROM details d", &conditions, ""));
         assert!(plan.starts_with(expected), "{filter:?}\n{plan}");
     }
+    // Rows that are not done are few, and have an index; runs come one after the other without being sorted.
+    let failed = DetailFilter { statuses: Some(vec![crate::RowStatus::Failed]), ..none.clone() };
+    let conditions = details::filter::of_all(&raw, &failed).unwrap().unwrap().text();
+    let unsorted = plan(&raw, ("SELECT d.rowid FROM details d", &conditions, ""));
+    assert!(unsorted.contains("USING INDEX details_without_backup"), "{unsorted}");
+    let by_run = plan(&raw, ("SELECT d.bytes FROM details d", "true", details::sums::BY_RUN));
+    assert_eq!(by_run, "SCAN d USING INDEX details_of_run");
     // Names are looked up once, not for every row.
     let search = DetailFilter { search: Some("web".into()), ..none };
     let conditions = details::filter::of_all(&raw, &search).unwrap().unwrap().text();

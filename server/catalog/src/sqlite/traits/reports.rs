@@ -2,13 +2,14 @@
 
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
 
-use super::super::details::sorted::{self, Window};
+use super::super::connection::open_reader;
+use super::super::details::sorted::{self, AllSorted, Window};
 use super::super::details::{self, days, history, protected, totals};
-use super::super::{SqliteCatalog, overviews};
+use super::super::{BUSY_TIMEOUT, SqliteCatalog, overviews};
 use crate::{
     BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailFilter, DetailRow, DetailTotals, DiskOverview,
-    DiskQuery, JobOverview, NamespaceOverview, Page, PageRequest, ProtectedDay, Reports, Result, SortOrder,
-    TotalsBy, TotalsOrder, VmOverview, VmQuery, validate,
+    DiskQuery, JobOverview, NamespaceOverview, Page, PageRequest, ProtectedDay, Reports, RepositoryOverview, Result, SortOrder,
+    SortedRows, TotalsBy, TotalsOrder, VmOverview, VmQuery, validate,
 };
 
 impl Reports for SqliteCatalog {
@@ -27,6 +28,11 @@ impl Reports for SqliteCatalog {
         validate::detail_filter(filter)?;
         validate::report_page(limit)?;
         self.report(|c| sorted::page(c, filter, order, Window::new(offset, limit)))
+    }
+
+    fn all_sorted(&self, filter: &DetailFilter, order: SortOrder) -> Result<Box<dyn SortedRows>> {
+        validate::detail_filter(filter)?;
+        Ok(Box::new(AllSorted::new(open_reader(&self.path, BUSY_TIMEOUT)?, filter, order)?))
     }
 
     fn detail(&self, session: SessionId, position: u32) -> Result<Option<DetailEntry>> {
@@ -88,6 +94,15 @@ impl Reports for SqliteCatalog {
         validate::scope(namespaces)?;
         validate::report_page(query.limit)?;
         self.report(|c| overviews::disks(c, namespaces, query))
+    }
+
+    fn repository_overview(
+        &self,
+        namespaces: Option<&[NamespaceId]>,
+        since_ms: &[Option<i64>],
+    ) -> Result<RepositoryOverview> {
+        validate::scope(namespaces)?;
+        self.report(|c| overviews::repository(c, namespaces, since_ms))
     }
 
     fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>> {

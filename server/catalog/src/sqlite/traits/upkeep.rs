@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::super::convert::OrCatalogError as _;
-use super::super::{SqliteCatalog, audit, connection, heal, namespaces, quotas, snapshot};
+use super::super::{SqliteCatalog, audit, connection, details, heal, namespaces, quotas, snapshot};
 use crate::{GoOn, INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result, Upkeep};
 
 impl Upkeep for SqliteCatalog {
@@ -17,6 +17,7 @@ impl Upkeep for SqliteCatalog {
         self.report(|c| {
             let mut problems = heal::problems(c)?;
             problems.extend(quotas::problems(c)?);
+            problems.extend(details::sums::kept::problems(c)?);
             problems.truncate(usize::try_from(INTEGRITY_PROBLEMS_MAX).unwrap_or(usize::MAX));
             Ok(problems)
         })

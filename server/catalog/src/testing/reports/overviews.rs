@@ -12,9 +12,9 @@ use super::model::make;
 use crate::testing::fixture::Fixture;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter,
-    DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX, TotalsBy,
-    Verification, VmOverview, VmQuery, VmSort,
+    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter, DetailRow,
+    DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX, RepositoryOverview,
+    TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 
 cases![
@@ -23,6 +23,7 @@ cases![
     a_partial_backup_keeps_no_vm_fresh,
     disks_are_those_of_latest_backups,
     jobs_tell_their_last_run,
+    the_repository_adds_up,
     namespaces_add_up,
     backups_tell_what_they_added,
     containers_add_up,
@@ -281,8 +282,7 @@ fn jobs_tell_their_last_run(f: &Fixture) {
         names.keys().copied().collect::<Vec<_>>()
     );
     for (job, entries) in jobs.iter().zip(names.values()) {
-        let mut sums = Totals::default();
-        entries.iter().for_each(|entry| add_to(&mut sums, &entry.row));
+        let sums = kept(entries.iter().map(|entry| &entry.row));
         let distinct = |of: fn(&DetailEntry) -> &str| {
             entries.iter().map(|entry| of(entry)).collect::<BTreeSet<_>>().len() as u64
         };
@@ -306,6 +306,51 @@ fn jobs_tell_their_last_run(f: &Fixture) {
     let of_lab: Vec<_> = jobs.into_iter().filter(|job| job.namespace == lab).collect();
     assert_eq!(f.job_overviews(Some(&[lab])).unwrap(), of_lab);
     assert_eq!(f.job_overviews(Some(&[])).unwrap(), []);
+}
+
+/// What is kept of the sums of these rows.
+fn kept<'a>(rows: impl Iterator<Item = &'a DetailRow>) -> Totals {
+    let mut all = Totals::default();
+    rows.for_each(|row| add_to(&mut all, row));
+    let Totals { rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes, .. } = all;
+    Totals { rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes, ..Totals::default() }
+}
+
+/// The overview of everything must be what its rows, VMs and restore points add up to.
+fn check_repository(f: &Fixture, all: &[DetailEntry]) {
+    let (lab, now_ms) = (id_of(f, "lab"), f.clock.now_ms());
+    let since = [Some(now_ms - MONTH_MS), None, Some(now_ms - MONTH_MS / 90), Some(now_ms)];
+    let vms = vm_model(f, all, &query(f));
+    for scope in [None, Some(&[lab][..]), Some(&[f.default.id, lab][..]), Some(&[][..])] {
+        let within = |id: NamespaceId| scope.is_none_or(|scope| scope.contains(&id));
+        let sum = |of: fn(&VmOverview) -> u64| {
+            vms.iter().filter(|vm| within(vm.namespace)).map(of).sum::<u64>()
+        };
+        let window = |since_ms: &Option<i64>| {
+            let rows = || {
+                let rows = all.iter().map(|entry| &entry.row);
+                rows.filter(|row| within(id_of(f, &row.namespace)) && since_ms.is_none_or(|ms| row.started_ms >= ms))
+            };
+            let runs: BTreeSet<_> = rows().map(|row| &row.run).collect();
+            WindowTotals { runs: runs.len() as u64, sums: kept(rows()) }
+        };
+        let expected = RepositoryOverview {
+            vms: sum(|vm| u64::from(vm.backups > 0)),
+            backups: sum(|vm| vm.backups),
+            virtual_bytes: sum(|vm| vm.virtual_bytes),
+            protected_bytes: sum(|vm| vm.protected_bytes),
+            windows: since.iter().map(window).collect(),
+        };
+        assert_eq!(f.repository_overview(scope, &since).unwrap(), expected, "{scope:?}");
+    }
+}
+
+fn the_repository_adds_up(f: &Fixture) {
+    let all = month(f);
+    check_repository(f, &all);
+    assert!(f.repository_overview(None, &[None]).unwrap().windows[0].runs > 20);
+    let many: Vec<_> = (0..1001).map(|n| NamespaceId(Ulid(n))).collect();
+    assert!(matches!(f.repository_overview(Some(&many), &[None]), Err(CatalogError::Invalid { .. })));
 }
 
 fn namespaces_add_up(f: &Fixture) {

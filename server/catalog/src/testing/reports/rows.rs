@@ -31,8 +31,21 @@ fn rows_sort_by_any_column_both_ways(f: &Fixture) {
             assert_eq!(total, all.len() as u64);
             assert_eq!(found, expected, "{order:?}");
             shown_in_order(&found, order);
+            let rows: Vec<_> = expected.into_iter().map(|entry| entry.row).collect();
+            assert_eq!(all_sorted(f, &DetailFilter::default(), order), rows, "{order:?}");
         }
     }
+}
+
+/// Every row, a few at a time.
+fn all_sorted(f: &Fixture, filter: &DetailFilter, order: SortOrder) -> Vec<DetailRow> {
+    let mut sorted = f.all_sorted(filter, order).unwrap();
+    let mut rows = Vec::new();
+    while let Some(more) = sorted.next(7).unwrap() {
+        assert!(more.len() <= 7);
+        rows.extend(more);
+    }
+    rows
 }
 
 /// What people see in the column is in order, with nothing last.
@@ -70,6 +83,7 @@ fn every_filter_gives_what_matches(f: &Fixture) {
         assert_eq!(found, expected, "{filter:?}");
         let rows: Vec<_> = expected.into_iter().map(|entry| entry.row).collect();
         assert_eq!(all_pages(7, |page| f.details(&filter, page)), rows, "{filter:?}");
+        assert_eq!(all_sorted(f, &filter, SortOrder::OLDEST_FIRST), rows, "{filter:?}");
     }
     assert!(matched > 18, "{matched} filters match something");
 }

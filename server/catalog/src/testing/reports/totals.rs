@@ -56,16 +56,8 @@ fn model(by: TotalsBy, rows: &[&DetailRow]) -> Vec<DetailTotals> {
             };
             let related: Vec<&DetailRow> = match by {
                 TotalsBy::Run => {
-                    let end = members.iter().map(|row| row.started_ms).min().unwrap();
                     let of_job = |row: &&&DetailRow| row.namespace == namespace && row.job == job;
-                    let first = |run: &str| {
-                        rows.iter().filter(|row| row.run == run).map(|row| row.started_ms).min().unwrap()
-                    };
-                    rows.iter()
-                        .filter(of_job)
-                        .filter(|row| (first(&row.run), &row.run) <= (end, &run))
-                        .copied()
-                        .collect()
+                    rows.iter().filter(of_job).filter(|row| row.run <= run).copied().collect()
                 }
                 _ => members.clone(),
             };
@@ -82,14 +74,12 @@ fn model(by: TotalsBy, rows: &[&DetailRow]) -> Vec<DetailTotals> {
 }
 
 fn trend(rows: &[&DetailRow]) -> Vec<Option<f64>> {
-    let mut runs: BTreeMap<&str, (i64, u64, u64)> = BTreeMap::new();
+    let mut runs: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for row in rows {
-        let sums = runs.entry(&row.run).or_insert((i64::MAX, 0, 0));
-        *sums = (sums.0.min(row.started_ms), sums.1 + row.bytes, sums.2 + row.post_lc);
+        let sums = runs.entry(&row.run).or_default();
+        *sums = (sums.0 + row.bytes, sums.1 + row.post_lc);
     }
-    let mut runs: Vec<_> = runs.into_iter().map(|(run, sums)| (sums.0, run, sums)).collect();
-    runs.sort_unstable();
-    let factors = runs.iter().map(|(.., sums)| Factors::of(sums.1, 0, sums.2).total);
+    let factors = runs.values().map(|sums| Factors::of(sums.0, 0, sums.1).total);
     factors.skip(runs.len().saturating_sub(TREND_POINTS as usize)).collect()
 }
 
