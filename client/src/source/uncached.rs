@@ -194,4 +194,18 @@ mod tests {
             assert_eq!(cached(&file, 0, LEN), 0);
         }
     }
+
+    #[test]
+    fn what_is_cached_is_not_read_from_the_disk() {
+        let Some((file, _, bytes)) = cold(LEN) else { return };
+        warm_half(file.as_file());
+        let unreadable = File::options().write(true).open(file.path());
+        let uncached = Uncached::over(file.as_file(), unreadable);
+        let mut piece = vec![0; PIECE_BYTES];
+        for (offset, refused) in [(0, false), (LEN / 2 - PIECE_BYTES, false), (LEN / 2 - PAGE_BYTES, true)] {
+            uncached.read(file.as_file(), offset as u64, &mut piece).unwrap();
+            assert!(piece == bytes[offset..offset + PIECE_BYTES]);
+            assert_eq!(uncached.refused.load(Ordering::Relaxed), refused, "{offset}");
+        }
+    }
 }

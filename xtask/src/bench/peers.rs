@@ -96,9 +96,10 @@ impl Peer {
 
     /// vykar reads what to back up from a file: the folder of each VM's disk.
     fn configure_vykar(&self) -> Result<()> {
+        let (repository, cache) = (&self.repository, self.work.join("cache.vykar"));
         let mut text = format!(
-            "repositories:\n  - {{label: main, url: {:?}}}\ncompression: {{algorithm: zstd, zstd_level: 3}}\nsources:\n",
-            self.repository
+            "repositories:\n  - {{label: main, url: {repository:?}}}\ncache_dir: {cache:?}\n\
+             compression: {{algorithm: zstd, zstd_level: 3}}\nsources:\n"
         );
         for vm in STEPS.iter().map(|step| step.vm).collect::<BTreeSet<_>>() {
             let folder = self.work.join("src").join(vm);
