@@ -192,6 +192,11 @@ mod tests {
             }
             assert!(read == bytes);
             assert_eq!(cached(&file, 0, LEN), 0);
+            warm_half(&file);
+            uncached.read(&file, (LEN / 2 - PAGE_BYTES) as u64, &mut read).unwrap();
+            uncached.read(&file, 0, &mut read).unwrap();
+            assert_eq!(cached(&file, 0, LEN / 2), LEN / 2, "what others cached stays");
+            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         }
     }
 
