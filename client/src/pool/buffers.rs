@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::slices::{part, part_mut};
+
 /// A fixed number of buffers of one length.
 #[derive(Debug, Clone)]
 pub(crate) struct BufferPool {
@@ -21,7 +23,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    free: Vec<Vec<u8>>,
+    free: Vec<Pages>,
     /// Buffers that may still be allocated.
     unallocated: usize,
     closed: bool,
@@ -30,8 +32,41 @@ struct State {
 /// A buffer that goes back to its pool when dropped. At first it holds bytes left over from its last use.
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    bytes: Vec<u8>,
+    bytes: Pages,
     pool: Arc<Shared>,
+}
+
+/// What direct reads ask of memory, offsets and lengths: the page of most machines, and the largest block of most disks.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// Memory that begins at a page.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Pages {
+    /// `len` zeros.
+    pub(crate) fn new(len: usize) -> Self {
+        let bytes = vec![0; len + PAGE_BYTES - 1];
+        let start = bytes.as_ptr().align_offset(PAGE_BYTES);
+        Self { bytes, start, len }
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        part(&self.bytes, self.start, self.len)
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        part_mut(&mut self.bytes, self.start, self.len)
+    }
 }
 
 impl BufferPool {
@@ -55,7 +90,7 @@ impl BufferPool {
             if state.unallocated > 0 {
                 state.unallocated -= 1;
                 drop(state);
-                let bytes = vec![0; self.shared.buffer_bytes];
+                let bytes = Pages::new(self.shared.buffer_bytes);
                 return Some(Buffer { bytes, pool: Arc::clone(&self.shared) });
             }
             self.shared.returned.wait(&mut state);
@@ -98,6 +133,7 @@ mod tests {
         let pool = BufferPool::new(2, 8);
         let (first, second) = (pool.take().unwrap(), pool.take().unwrap());
         assert_eq!((first.len(), second.len()), (8, 8));
+        assert_eq!(first.as_ptr().align_offset(PAGE_BYTES), 0, "direct reads need it");
         let waiting = std::thread::spawn({
             let pool = pool.clone();
             move || pool.take().map(|buffer| buffer.len())

@@ -18,6 +18,7 @@ mod spec;
 #[cfg(test)]
 pub(crate) mod testing;
 mod times;
+mod uncached;
 pub mod walk;
 
 use std::fmt::Debug;

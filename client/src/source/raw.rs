@@ -3,12 +3,13 @@
 use std::fs::{File, FileType, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
+use super::uncached::Uncached;
 use super::{Content, Segment, Source, SourceError, WriteTimes};
 
 /// A raw file or block device, open for reading.
@@ -19,6 +20,7 @@ pub struct RawDisk {
     /// `path` for messages.
     location: String,
     file: File,
+    uncached: Uncached,
     size_bytes: u64,
     /// Device and inode: whether `path` still leads to the open file.
     identity: (u64, u64),
@@ -42,7 +44,16 @@ impl RawDisk {
         not_a_disk(metadata.file_type()).map_or(Ok(()), |what| Err(refused(what)))?;
         let size_bytes = size_of(&file, &metadata).map_err(failed)?;
         let identity = (metadata.dev(), metadata.ino());
-        Ok(Self { name: name.to_owned(), path: path.to_owned(), location, file, size_bytes, identity })
+        let uncached = Uncached::open(&file);
+        Ok(Self {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            location,
+            file,
+            uncached,
+            size_bytes,
+            identity,
+        })
     }
 
     /// The next data at or after `offset`; `None` when only a hole is left. Where holes are not reported
@@ -102,7 +113,7 @@ impl Source for RawDisk {
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
-            match self.file.read_at(rest, at) {
+            match self.uncached.read(&self.file, at, rest) {
                 Ok(0) => return Err(SourceError::resized(self, at, at)),
                 Ok(read) => done += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -175,6 +186,8 @@ fn size_of(file: &File, metadata: &Metadata) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
     use super::*;
     use crate::source::testing::{image, suite};
 

@@ -44,7 +44,8 @@ impl Holdfast {
         let before = cpu_of(pid)?;
         let log = self.work.join(format!("{}.{}.log", self.name(), step.name));
         let mut usage = measured(&mut server.holdfast(args)?, &log)?;
-        usage.cpu += cpu_of(pid)?.saturating_sub(before);
+        usage.server_cpu = cpu_of(pid)?.saturating_sub(before);
+        usage.cpu += usage.server_cpu;
         usage.server_peak_bytes = Some(peak_of(pid)?);
         Ok(usage)
     }

@@ -17,9 +17,13 @@ pub(super) struct Usage {
     pub(super) wall: Duration,
     /// User and system time of all processes involved.
     pub(super) cpu: Duration,
+    /// The server's share of it.
+    pub(super) server_cpu: Duration,
     pub(super) peak_bytes: u64,
     /// Of the server, where there is one.
     pub(super) server_peak_bytes: Option<u64>,
+    /// Bytes of the disk that are no holes.
+    pub(super) data_bytes: u64,
 }
 
 impl Usage {
@@ -77,10 +81,9 @@ fn wait4(pid: u32) -> Result<(bool, Usage)> {
         Ok(Duration::from_secs(value.tv_sec.try_into()?) + Duration::from_micros(value.tv_usec.try_into()?))
     };
     let usage = Usage {
-        wall: Duration::ZERO,
         cpu: time(usage.ru_utime)? + time(usage.ru_stime)?,
         peak_bytes: u64::try_from(usage.ru_maxrss)? * 1024,
-        server_peak_bytes: None,
+        ..Usage::default()
     };
     Ok((libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, usage))
 }
@@ -158,10 +161,13 @@ pub(super) struct Measured {
     pub(super) server_peak_bytes: u64,
     pub(super) repository_bytes: u64,
     pub(super) allocated_bytes: u64,
+    /// Part of `cpu_secs`; 0 where there is no server.
+    pub(super) server_cpu_secs: f64,
+    pub(super) data_bytes: u64,
 }
 
-const HEADER: &str =
-    "tool\tstep\twall_secs\tcpu_secs\tpeak_bytes\tserver_peak_bytes\trepository_bytes\tallocated_bytes";
+const HEADER: &str = "tool\tstep\twall_secs\tcpu_secs\tpeak_bytes\tserver_peak_bytes\trepository_bytes\t\
+                      allocated_bytes\tserver_cpu_secs\tdata_bytes";
 
 impl Measured {
     pub(super) fn of(tool: &str, step: &str, usage: &Usage, size: Size) -> Self {
@@ -174,12 +180,14 @@ impl Measured {
             server_peak_bytes: usage.server_peak_bytes.unwrap_or(0),
             repository_bytes: size.apparent_bytes,
             allocated_bytes: size.allocated_bytes,
+            server_cpu_secs: usage.server_cpu.as_secs_f64(),
+            data_bytes: usage.data_bytes,
         }
     }
 
     fn line(&self) -> String {
         format!(
-            "{}\t{}\t{:.3}\t{:.3}\t{}\t{}\t{}\t{}",
+            "{}\t{}\t{:.3}\t{:.3}\t{}\t{}\t{}\t{}\t{:.3}\t{}",
             self.tool,
             self.step,
             self.wall_secs,
@@ -187,7 +195,9 @@ impl Measured {
             self.peak_bytes,
             self.server_peak_bytes,
             self.repository_bytes,
-            self.allocated_bytes
+            self.allocated_bytes,
+            self.server_cpu_secs,
+            self.data_bytes
         )
     }
 
@@ -202,6 +212,9 @@ impl Measured {
             server_peak_bytes: cells.next()?.parse().ok()?,
             repository_bytes: cells.next()?.parse().ok()?,
             allocated_bytes: cells.next()?.parse().ok()?,
+            // Earlier files end here.
+            server_cpu_secs: cells.next().map_or(Ok(0.0), str::parse).ok()?,
+            data_bytes: cells.next().map_or(Ok(0), str::parse).ok()?,
         })
     }
 }
@@ -239,17 +252,18 @@ impl Results {
         &self.0
     }
 
-    /// Reads what [`Results::save`] wrote; empty when there is no such file.
-    pub(super) fn load(file: &Path) -> Result<Self> {
-        let text = match fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
-        };
+    /// Reads what [`Results::save`] wrote.
+    pub(super) fn open(file: &Path) -> Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let lines = text.lines().skip(1).map(|line| {
             Measured::parse(line).with_context(|| format!("{} has a line {line:?}", file.display()))
         });
         Ok(Self(lines.collect::<Result<_>>()?))
+    }
+
+    /// The same; empty when there is no such file.
+    pub(super) fn load(file: &Path) -> Result<Self> {
+        if file.exists() { Self::open(file) } else { Ok(Self::default()) }
     }
 
     pub(super) fn save(&self, file: &Path) -> Result<()> {

@@ -23,6 +23,7 @@ mod targets;
 mod tiers;
 mod wan;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -44,9 +45,13 @@ pub(crate) struct Options {
     /// [default: a folder beside the corpus]
     #[arg(long, value_name = "DIR")]
     work: Option<PathBuf>,
-    /// Tools to measure, which all encrypt but holdfast-plain; $RESTIC, $BORG, $KOPIA and $RUSTIC may name their
-    /// programs. Those not found are left out
-    #[arg(long, value_delimiter = ',', default_value = "restic,borg,kopia,rustic,holdfast-plain,holdfast")]
+    /// Tools to measure, which all encrypt but holdfast-plain; $RESTIC, $BORG, $KOPIA, $RUSTIC and $VYKAR
+    /// may name their programs. Those not found are left out
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "restic,borg,kopia,rustic,vykar,holdfast-plain,holdfast"
+    )]
     tools: Vec<String>,
     /// Steps to take, all unless given: web-day0, …, build-day2-again, restore
     #[arg(long, value_delimiter = ',')]
@@ -54,6 +59,9 @@ pub(crate) struct Options {
     /// Keep what an earlier run in the same work folder measured of the other tools
     #[arg(long)]
     add: bool,
+    /// Say what became slower since an earlier run, whose results.tsv this is
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Print Markdown, as in docs/BENCHMARKS.md
     #[arg(long)]
     markdown: bool,
@@ -118,6 +126,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let work = work.canonicalize()?;
     let corpus = Corpus::open(&folder, &work)?;
     let steps = chosen(&corpus, &options.steps)?;
+    // Read first: it may be the file that is written anew below.
+    let earlier = options.against.as_deref().map(Results::open).transpose()?;
     let file = work.join("results.tsv");
     let mut results = if options.add { Results::load(&file)? } else { Results::default() };
     let mut tools = Vec::new();
@@ -131,6 +141,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     results.save(&file)?;
     std::fs::remove_dir_all(work.join("src"))?;
     println!("\n{}", tables::render(&results, options.markdown));
+    if let Some(earlier) = earlier {
+        println!("{}", tables::slower(&results, &earlier).render(options.markdown));
+    }
     println!("Figures in {}, output of every step beside them.", file.display());
     let missed = targets::missed(&results);
     if missed > 0 {
@@ -217,7 +230,7 @@ fn measure_step(
     } else {
         tool.backup(step, &disk).map(Some)
     };
-    let usage = match usage {
+    let mut usage = match usage {
         Ok(Some(usage)) => usage,
         Ok(None) => return Ok(()),
         // Another tool's trouble is no reason to learn nothing of the rest.
@@ -227,6 +240,7 @@ fn measure_step(
         }
         Err(error) => return Err(error),
     };
+    usage.data_bytes = std::fs::metadata(&disk)?.blocks() * 512;
     let size = corpus::size(tool.repository())?;
     println!("  {:<16} {}", tool.name(), usage.line(size.apparent_bytes));
     results.push(Measured::of(tool.name(), step.name, &usage, size));

@@ -1,11 +1,12 @@
 //! The tools people use instead, called as their manuals say.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use super::corpus::Step;
+use super::corpus::{STEPS, Step};
 use super::measure::{Usage, measured};
 use super::{Tool, remake};
 use crate::shell;
@@ -16,6 +17,7 @@ enum Kind {
     Borg,
     Kopia,
     Rustic,
+    Vykar,
 }
 
 /// One of the tools.
@@ -25,6 +27,7 @@ pub(super) struct Peer {
     program: PathBuf,
     work: PathBuf,
     repository: PathBuf,
+    last_disk: Option<PathBuf>,
 }
 
 impl Peer {
@@ -38,8 +41,10 @@ impl Peer {
             "borg" => Kind::Borg,
             "kopia" => Kind::Kopia,
             "rustic" => Kind::Rustic,
+            "vykar" => Kind::Vykar,
             other => bail!(
-                "there is no tool {other:?}; there are restic, borg, kopia, rustic, holdfast-plain and holdfast"
+                "there is no tool {other:?}; there are restic, borg, kopia, rustic, vykar, holdfast-plain \
+                 and holdfast"
             ),
         };
         let program =
@@ -49,6 +54,7 @@ impl Peer {
             program,
             work: work.to_owned(),
             repository: work.join(format!("repo.{name}")),
+            last_disk: None,
         }))
     }
 
@@ -73,6 +79,7 @@ impl Peer {
                 .env("KOPIA_PASSWORD", "x")
                 .env("KOPIA_CONFIG_PATH", cache.join("config"))
                 .env("KOPIA_CHECK_FOR_UPDATES", "false"),
+            Kind::Vykar => command.env("VYKAR_PASSPHRASE", "x").env("VYKAR_CONFIG", self.vykar_config()),
         };
         command.args(args);
         command
@@ -81,6 +88,36 @@ impl Peer {
     /// restic before 0.15 writes holes out as zeros.
     pub(super) fn restores_sparse(&self) -> bool {
         shell::capture(&mut self.command(&["restore", "--help"])).is_ok_and(|help| help.contains("--sparse"))
+    }
+
+    fn vykar_config(&self) -> PathBuf {
+        self.work.join("vykar.yaml")
+    }
+
+    /// vykar reads what to back up from a file: the folder of each VM's disk.
+    fn configure_vykar(&self) -> Result<()> {
+        let (repository, cache) = (&self.repository, self.work.join("cache.vykar"));
+        let mut text = format!(
+            "repositories:\n  - {{label: main, url: {repository:?}}}\ncache_dir: {cache:?}\n\
+             compression: {{algorithm: zstd, zstd_level: 3}}\nsources:\n"
+        );
+        for vm in STEPS.iter().map(|step| step.vm).collect::<BTreeSet<_>>() {
+            let folder = self.work.join("src").join(vm);
+            std::fs::create_dir_all(&folder)?;
+            text.push_str(&format!("  - {{path: {folder:?}, label: {vm}}}\n"));
+        }
+        std::fs::write(self.vykar_config(), text)?;
+        // It makes the folder itself.
+        Ok(std::fs::remove_dir(&self.repository)?)
+    }
+
+    /// kopia knows snapshots by their ids alone.
+    fn latest_kopia_snapshot(&self) -> Result<String> {
+        let disk = self.last_disk.as_deref().context("nothing was backed up")?;
+        let text = shell::capture(self.command(&["snapshot", "list", "--json"]).arg(disk))?;
+        let snapshots: serde_json::Value = serde_json::from_str(&text).context("kopia's list is not JSON")?;
+        let latest = snapshots.as_array().and_then(|all| all.last()?.get("id")?.as_str());
+        Ok(latest.with_context(|| format!("kopia has no snapshot of {}", disk.display()))?.to_owned())
     }
 
     fn log(&self, step: &str) -> PathBuf {
@@ -95,6 +132,7 @@ impl Tool for Peer {
             Kind::Borg => "borg",
             Kind::Kopia => "kopia",
             Kind::Rustic => "rustic",
+            Kind::Vykar => "vykar",
         }
     }
 
@@ -112,12 +150,15 @@ impl Tool for Peer {
         let commands: &[&[&str]] = match self.kind {
             Kind::Restic => &[&["init", "-q", "--repository-version", "2"]],
             Kind::Borg => &[&["init", "-e", "repokey-blake2"]],
-            Kind::Rustic => &[&["init"]],
+            Kind::Rustic | Kind::Vykar => &[&["init"]],
             Kind::Kopia => &[
                 &["repository", "create", "filesystem", &path],
                 &["policy", "set", "--global", "--compression=zstd-fastest"],
             ],
         };
+        if self.kind == Kind::Vykar {
+            self.configure_vykar()?;
+        }
         for args in commands {
             shell::capture(&mut self.command(args))?;
         }
@@ -131,8 +172,14 @@ impl Tool for Peer {
             Kind::Borg => &["create", "-C", "zstd,3", &archive],
             Kind::Rustic => &["backup", "--no-progress"],
             Kind::Kopia => &["snapshot", "create", "--no-progress"],
+            Kind::Vykar => &["backup", "--source", step.vm],
         };
-        measured(self.command(args).arg(disk), &self.log(step.name))
+        self.last_disk = Some(disk.to_owned());
+        let mut command = self.command(args);
+        if self.kind != Kind::Vykar {
+            command.arg(disk);
+        }
+        measured(&mut command, &self.log(step.name))
     }
 
     fn restore(&mut self, step: &Step, folder: &Path) -> Result<Option<Usage>> {
@@ -144,7 +191,15 @@ impl Tool for Peer {
             Kind::Restic => self.command(&["restore", "-q", "latest", "--target", &target]),
             Kind::Rustic => self.command(&["restore", "--no-progress", "latest", &target]),
             Kind::Borg => self.command(&["extract", "--sparse", "::build-day2-again"]),
-            Kind::Kopia => return Ok(None),
+            Kind::Kopia => {
+                let file = folder.join("disk.raw");
+                let id = self.latest_kopia_snapshot()?;
+                let restore = ["restore", "--no-progress", "--write-sparse-files", &id];
+                let mut command = self.command(&restore);
+                command.arg(file);
+                command
+            }
+            Kind::Vykar => self.command(&["restore", "latest", &target]),
         };
         measured(command.current_dir(folder), &self.log(step.name)).map(Some)
     }

@@ -7,7 +7,12 @@ use super::targets::{self, Verdict, WALL};
 pub(super) fn render(results: &Results, markdown: bool) -> String {
     let mut text = String::new();
     let tools = results.tools();
-    let tables = [wall(results, &tools), sums(results, &tools), verdicts(targets::verdicts(results))];
+    let tables = [
+        wall(results, &tools),
+        throughput(results, &tools),
+        sums(results, &tools),
+        verdicts(targets::verdicts(results)),
+    ];
     for table in tables.into_iter().filter(|table| table.rows.len() > 1) {
         text.push_str(&table.render(markdown));
     }
@@ -79,6 +84,62 @@ fn wall(results: &Results, tools: &[&str]) -> Table {
     Table { title: "Wall time in seconds (share of restic's)".to_owned(), rows }
 }
 
+/// Data of the disks by CPU seconds: of all processes, and in parentheses of each end where there are two.
+#[expect(clippy::cast_precision_loss, reason = "shown as whole megabytes")]
+fn throughput(results: &Results, tools: &[&str]) -> Table {
+    let cell = |tool: &str, steps: &[&str]| -> Option<String> {
+        let all: Vec<_> = steps.iter().map(|step| results.get(tool, step)).collect::<Option<_>>()?;
+        let sum = |of: fn(&Measured) -> f64| all.iter().copied().map(of).sum::<f64>();
+        let megabytes = sum(|m| m.data_bytes as f64 / 1e6);
+        let (cpu, server) = (sum(|m| m.cpu_secs), sum(|m| m.server_cpu_secs));
+        (megabytes > 0.0 && cpu > 0.0).then(|| match server {
+            0.0 => format!("{:.0}", megabytes / cpu),
+            _ => format!(
+                "{:.0} ({:.0}, {:.0})",
+                megabytes / cpu,
+                megabytes / (cpu - server),
+                megabytes / server
+            ),
+        })
+    };
+    let mut rows = vec![header("step", tools)];
+    for target in &WALL {
+        let cells: Vec<_> = tools.iter().map(|tool| cell(tool, target.steps)).collect();
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–".to_owned()));
+            rows.push(std::iter::once(target.name.to_owned()).chain(cells).collect());
+        }
+    }
+    Table { title: "Disk's data in MB per CPU-second (of the agent, of the server)".to_owned(), rows }
+}
+
+/// Runs of one build differ by this much on a quiet machine.
+const NOISE_SHARE: f64 = 1.05;
+
+/// Steps that took longer or more CPU time than `earlier`, of every tool: what peers lost as well, the machine did.
+pub(super) fn slower(results: &Results, earlier: &Results) -> Table {
+    let mut rows =
+        vec![["tool", "step", "what", "earlier, s", "now, s", "ratio"].map(str::to_owned).to_vec()];
+    for now in results.all() {
+        let Some(before) = earlier.get(&now.tool, &now.step) else { continue };
+        for (what, was, is) in
+            [("wall", before.wall_secs, now.wall_secs), ("CPU", before.cpu_secs, now.cpu_secs)]
+        {
+            if is > was * NOISE_SHARE {
+                let figures = [format!("{was:.2}"), format!("{is:.2}"), format!("{:.2}", is / was)];
+                rows.push(
+                    [now.tool.clone(), now.step.clone(), what.to_owned()]
+                        .into_iter()
+                        .chain(figures)
+                        .collect(),
+                );
+            }
+        }
+    }
+    let title = if rows.len() > 1 { "Slower than before" } else { "Nothing is slower than before" };
+    Table { title: format!("{title} (by more than {:.0} %)", (NOISE_SHARE - 1.0) * 100.0), rows }
+}
+
 /// What is summed or taken at its highest over all steps.
 fn sums(results: &Results, tools: &[&str]) -> Table {
     let of = |tool: &str| -> Vec<&Measured> { results.all().iter().filter(|m| m.tool == tool).collect() };
@@ -130,5 +191,16 @@ mod tests {
             "{markdown}"
         );
         assert!(!markdown.contains("MISSED"), "{markdown}");
+        assert!(text.contains("web, next day  100     111     500"), "{text}");
+    }
+
+    #[test]
+    fn what_became_slower_is_named() {
+        let (before, now) = (results(2000, 2000), results(2101, 2000));
+        let text = slower(&now, &before).render(false);
+        assert!(text.contains("holdfast  web-day1  wall  2.00        2.10    1.05"), "{text}");
+        assert!(!text.contains("restic"), "{text}");
+        let text = slower(&before, &now).render(false);
+        assert!(text.starts_with("Nothing is slower"), "{text}");
     }
 }

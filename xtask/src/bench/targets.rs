@@ -132,7 +132,8 @@ pub(super) mod tests {
             [("restic", 10_000, 2549), ("rustic", 9000, 2493), ("holdfast", ours_ms, ours_mb)]
         {
             let wall = Duration::from_millis(ms);
-            let usage = Usage { wall, cpu: wall, peak_bytes: 100 << 20, server_peak_bytes: None };
+            let data_bytes = 1_000_000_000;
+            let usage = Usage { wall, cpu: wall, peak_bytes: 100 << 20, data_bytes, ..Usage::default() };
             for step in ["web-day1", "restore"] {
                 results.push(Measured::of(tool, step, &usage, Size::default()));
             }
