@@ -121,7 +121,7 @@ impl App {
     }
 
     /// The catalog.
-    pub fn catalog(&self) -> &dyn Catalog {
+    pub fn catalog(&self) -> &Catalog {
         self.engine.catalog().as_ref()
     }
 

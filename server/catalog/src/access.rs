@@ -1,13 +1,10 @@
 //! Who may come in: namespaces, tokens, and records that end by themselves.
 
-use std::fmt;
-
 use holdfast_proto::KeyId;
 use holdfast_types::ids::{NamespaceId, TokenId};
 
-use crate::Result;
-use crate::rows::{ExpiringRecord, NamespaceRecord};
-use crate::token::{TokenRecord, TokenSpec};
+use crate::sqlite::{Catalog, expiring, namespaces, tokens};
+use crate::{ExpiringRecord, NamespaceRecord, Result, TokenRecord, TokenSpec, validate};
 
 /// The namespace every repository has from the beginning.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -26,50 +23,125 @@ pub const EXPIRING_PAYLOAD_MAX_BYTES: usize = 128;
 ///
 /// Across processes: every function is one transaction. A token that one process revoked is refused by all
 /// from then on, because none of them keeps tokens in memory.
-pub trait Access: Send + Sync + fmt::Debug {
+impl Catalog {
     /// The namespace of this name, created when there is none; of two that create it at once both get the same.
     /// `Invalid`: not a name.
-    fn ensure_namespace(&self, name: &str) -> Result<NamespaceRecord>;
+    pub fn ensure_namespace(&self, name: &str) -> Result<NamespaceRecord> {
+        validate::name("namespace", name)?;
+        if let Some(found) = self.namespace_by_name(name)? {
+            return Ok(found);
+        }
+        self.write(|tx| namespaces::ensure(tx, self.clock.as_ref(), name))
+    }
+
     /// A new namespace of which agents encrypt the content with the key of that id, for ever. `Exists`: there is one of
     /// this name, whatever it is. `Invalid`: not a name.
-    fn create_sealed_namespace(&self, name: &str, key_id: KeyId) -> Result<NamespaceRecord>;
+    pub fn create_sealed_namespace(&self, name: &str, key_id: KeyId) -> Result<NamespaceRecord> {
+        validate::name("namespace", name)?;
+        self.write(|tx| namespaces::create_sealed(tx, self.clock.as_ref(), name, key_id))
+    }
+
     /// The namespace `id`, if there is one.
-    fn namespace(&self, id: NamespaceId) -> Result<Option<NamespaceRecord>>;
+    pub fn namespace(&self, id: NamespaceId) -> Result<Option<NamespaceRecord>> {
+        self.look_up(|c| namespaces::by_id(c, id))
+    }
+
     /// The namespace called `name`, if there is one.
-    fn namespace_by_name(&self, name: &str) -> Result<Option<NamespaceRecord>>;
+    pub fn namespace_by_name(&self, name: &str) -> Result<Option<NamespaceRecord>> {
+        self.look_up(|c| namespaces::by_name(c, name))
+    }
+
     /// All namespaces, by name.
-    fn namespaces(&self) -> Result<Vec<NamespaceRecord>>;
+    pub fn namespaces(&self) -> Result<Vec<NamespaceRecord>> {
+        self.look_up(namespaces::all)
+    }
 
     /// Keeps a token made by [`new_token`](crate::token::new_token). `Exists`: the name is taken. `NotFound`: a
     /// namespace of its scope does not exist. `Invalid`: see [`TokenSpec`].
-    fn create_token(&self, spec: &TokenSpec, secret_hash: &[u8; 32]) -> Result<TokenRecord>;
+    pub fn create_token(&self, spec: &TokenSpec, secret_hash: &[u8; 32]) -> Result<TokenRecord> {
+        let now_ms = self.clock.now_ms();
+        validate::token(spec, now_ms)?;
+        self.write(|tx| tokens::create(tx, now_ms, spec, secret_hash))
+    }
+
     /// The token `id` and the hash of its secret, if there is one; also when revoked or expired.
-    fn token(&self, id: TokenId) -> Result<Option<(TokenRecord, [u8; 32])>>;
+    pub fn token(&self, id: TokenId) -> Result<Option<(TokenRecord, [u8; 32])>> {
+        self.look_up(|c| tokens::by_id(c, id))
+    }
+
     /// All tokens, oldest first, revoked ones included.
-    fn list_tokens(&self) -> Result<Vec<TokenRecord>>;
+    pub fn list_tokens(&self) -> Result<Vec<TokenRecord>> {
+        self.look_up(tokens::all)
+    }
+
     /// Ends a token, for good, and every expiring record of it. Repeating it does nothing. `NotFound`: no such
     /// token.
-    fn revoke_token(&self, id: TokenId) -> Result<()>;
-    /// Disables every token that is not revoked, until [`enable_token`](Access::enable_token), and ends every expiring
-    /// record and every lease: for a catalog that was put back from a copy, which cannot know what was revoked since.
+    pub fn revoke_token(&self, id: TokenId) -> Result<()> {
+        self.write(|tx| {
+            tokens::revoke(tx, self.clock.now_ms(), id)?;
+            expiring::delete_of_token(tx, id)
+        })
+    }
+
+    /// Disables every token that is not revoked, until [`enable_token`](Catalog::enable_token), and ends every expiring
+    /// record: for a catalog that was put back from a copy, which cannot know what was revoked since.
     /// Returns how many tokens it disabled.
-    fn disable_tokens(&self) -> Result<u64>;
+    pub fn disable_tokens(&self) -> Result<u64> {
+        let now_ms = self.clock.now_ms();
+        self.write(|tx| {
+            expiring::delete_all(tx)?;
+            tokens::disable_all(tx, now_ms)
+        })
+    }
+
     /// Lets a disabled token be used again. Repeating it does nothing. `NotFound`: no such token. `Invalid`: it was
     /// revoked.
-    fn enable_token(&self, id: TokenId) -> Result<()>;
+    pub fn enable_token(&self, id: TokenId) -> Result<()> {
+        self.write(|tx| tokens::enable(tx, id))
+    }
+
     /// Notes that a token was used, at most once in [`TOKEN_TOUCH_INTERVAL_MS`]. `NotFound`: no such token.
-    fn touch_token(&self, id: TokenId) -> Result<()>;
+    pub fn touch_token(&self, id: TokenId) -> Result<()> {
+        // Asked first on a reading connection: nearly every call finds nothing to write.
+        let now_ms = self.clock.now_ms();
+        if self.look_up(|c| tokens::is_touch_due(c, now_ms, id))? {
+            self.write(|tx| tokens::touch(tx, now_ms, id))?;
+        }
+        Ok(())
+    }
 
     /// Keeps a record until its time. At [`EXPIRING_PER_TOKEN_MAX`] of one token the oldest gives way. `Exists`:
     /// the hash has one already. `NotFound`: no such token. `Invalid`: an empty payload or one longer than
     /// [`EXPIRING_PAYLOAD_MAX_BYTES`], or it would end before it begins.
-    fn create_expiring(&self, record: &ExpiringRecord) -> Result<()>;
+    pub fn create_expiring(&self, record: &ExpiringRecord) -> Result<()> {
+        validate::expiring(record)?;
+        self.write(|tx| expiring::create(tx, record))
+    }
+
     /// The record of a hash, unless it has ended. Whether its token may still be used is for the caller to ask.
-    fn expiring(&self, id_hash: &[u8; 32]) -> Result<Option<ExpiringRecord>>;
+    pub fn expiring(&self, id_hash: &[u8; 32]) -> Result<Option<ExpiringRecord>> {
+        let now_ms = self.clock.now_ms();
+        self.look_up(|c| expiring::by_hash(c, now_ms, id_hash))
+    }
+
     /// Moves a record's end. `NotFound`: there is none, it has ended, or would end before it began.
-    fn extend_expiring(&self, id_hash: &[u8; 32], expires_ms: i64) -> Result<()>;
+    pub fn extend_expiring(&self, id_hash: &[u8; 32], expires_ms: i64) -> Result<()> {
+        let now_ms = self.clock.now_ms();
+        self.write(|tx| expiring::extend(tx, now_ms, id_hash, expires_ms))
+    }
+
     /// Ends a record. Repeating it does nothing.
-    fn delete_expiring(&self, id_hash: &[u8; 32]) -> Result<()>;
+    pub fn delete_expiring(&self, id_hash: &[u8; 32]) -> Result<()> {
+        self.write(|tx| expiring::delete(tx, id_hash))
+    }
+
     /// Drops records that have ended by `now_ms`; returns how many.
-    fn prune_expiring(&self, now_ms: i64) -> Result<u64>;
+    pub fn prune_expiring(&self, now_ms: i64) -> Result<u64> {
+        // Asked first on a reading connection: nearly every call finds nothing to drop.
+        if self.look_up(|c| expiring::has_ended(c, now_ms))? {
+            self.write(|tx| expiring::prune(tx, now_ms))
+        } else {
+            Ok(0)
+        }
+    }
 }

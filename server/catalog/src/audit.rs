@@ -1,9 +1,7 @@
 //! Who did what.
 
-use std::fmt;
-
-use crate::rows::{AuditEntry, AuditRecord, AuditRepeat};
-use crate::{Page, PageRequest, Result};
+use crate::sqlite::{Catalog, audit};
+use crate::{AuditEntry, AuditRecord, AuditRepeat, Page, PageRequest, Result, validate};
 
 /// How long repeated events go on being counted in one entry, from its first: ten minutes.
 pub const AUDIT_WINDOW_MS: i64 = 10 * 60_000;
@@ -17,14 +15,26 @@ pub const AUDIT_REPEATS_MAX: usize = 4096;
 
 /// Entries are never changed, except that those of repeated events go on counting for a while. Across processes: each
 /// function is one transaction, and a later entry has a higher id, whatever process wrote it.
-pub trait Audit: Send + Sync + fmt::Debug {
+impl Catalog {
     /// Adds to the audit log, as an entry of its own.
-    fn audit(&self, entry: &AuditEntry) -> Result<()>;
+    pub fn audit(&self, entry: &AuditEntry) -> Result<()> {
+        self.write(|tx| audit::add(tx, self.clock.as_ref(), entry))
+    }
+
     /// Adds repeated events: each to the entry of the same actor, action and key that began within
     /// [`AUDIT_WINDOW_MS`] before its last event, or as a new entry. Where an actor has
     /// [`AUDIT_KEYS_PER_ACTOR_MAX`] such entries of an action, further keys share one. No event is lost: counts add
     /// up. `Invalid`: more than [`AUDIT_REPEATS_MAX`], or a count of 0.
-    fn audit_repeats(&self, repeats: &[AuditRepeat]) -> Result<()>;
+    pub fn audit_repeats(&self, repeats: &[AuditRepeat]) -> Result<()> {
+        validate::repeats(repeats)?;
+        if repeats.is_empty() {
+            return Ok(());
+        }
+        self.write(|tx| repeats.iter().try_for_each(|repeat| audit::repeat(tx, self.clock.as_ref(), repeat)))
+    }
+
     /// The audit log, newest first. `Invalid`: the page token is not of this list.
-    fn list_audit(&self, page: PageRequest<'_>) -> Result<Page<AuditRecord>>;
+    pub fn list_audit(&self, page: PageRequest<'_>) -> Result<Page<AuditRecord>> {
+        self.report(|c| audit::list(c, page))
+    }
 }

@@ -1,11 +1,9 @@
 //! What namespaces may take, and what they take.
 
-use std::fmt;
-
 use holdfast_types::ids::NamespaceId;
 
-use crate::Result;
-use crate::rows::{NamespaceQuota, Quota, StartAccount};
+use crate::sqlite::{Catalog, quotas};
+use crate::{NamespaceQuota, Quota, Result, StartAccount, validate};
 
 /// VMs of one namespace at most, those of failed attempts included: names are chosen by agents, and each is a row that
 /// stays.
@@ -27,15 +25,27 @@ const _: () = assert!(
 /// kept as rows change.
 ///
 /// Across processes: each is one transaction, and the sums are right after every transaction of any process.
-pub trait Quotas: Send + Sync + fmt::Debug {
+impl Catalog {
     /// Sets all limits of a namespace, and enters the old and the new ones into the audit log on behalf of `who`, in
     /// one transaction. Gives the old ones. `NotFound`: no such namespace. `Invalid`: more than can be kept.
-    fn set_quota(&self, namespace: NamespaceId, quota: &Quota, who: &str) -> Result<Quota>;
+    pub fn set_quota(&self, namespace: NamespaceId, quota: &Quota, who: &str) -> Result<Quota> {
+        self.write(|tx| quotas::set(tx, self.clock.as_ref(), namespace, quota, who))
+    }
+
     /// Limits and sums of these namespaces (`None`: all), by name.
-    fn quotas(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceQuota>>;
+    pub fn quotas(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceQuota>> {
+        validate::scope(namespaces)?;
+        self.look_up(|c| quotas::list(c, self.clock.as_ref(), namespaces))
+    }
+
     /// Limits and sums that a backup of `vm` by `job` must fit into. `NotFound`: no such namespace.
-    fn start_account(&self, namespace: NamespaceId, vm: &str, job: &str) -> Result<StartAccount>;
+    pub fn start_account(&self, namespace: NamespaceId, vm: &str, job: &str) -> Result<StartAccount> {
+        self.look_up(|c| quotas::start_account(c, self.clock.as_ref(), namespace, vm, job))
+    }
+
     /// Counts a backup that begins now. `false`: with it there would be more today than the namespace's limit; then
     /// nothing was counted. `NotFound`: no such namespace.
-    fn count_session(&self, namespace: NamespaceId) -> Result<bool>;
+    pub fn count_session(&self, namespace: NamespaceId) -> Result<bool> {
+        self.write(|tx| quotas::count_session(tx, self.clock.as_ref(), namespace))
+    }
 }

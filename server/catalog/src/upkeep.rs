@@ -1,18 +1,18 @@
 //! The catalog as a whole: what repository it is of, whether it is sound, how large it is.
 
-use std::fmt;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::Result;
-use crate::rows::RepositoryRecord;
+use crate::sqlite::convert::OrCatalogError as _;
+use crate::sqlite::{Catalog, audit, connection, details, heal, namespaces, quotas, snapshot};
+use crate::{RepositoryRecord, Result};
 
 /// Version of the repository as a whole: which files there are and how they belong together. Raised when an
 /// older build must not touch a repository although each file's own version is known to it.
 pub const REPOSITORY_FORMAT: u32 = 1;
 
-/// Problems [`Upkeep::integrity_check`] names at most.
+/// Problems [`Catalog::integrity_check`] names at most.
 pub const INTEGRITY_PROBLEMS_MAX: u32 = 100;
 
 /// True when to go on with what takes long.
@@ -20,37 +20,77 @@ pub type GoOn = Box<dyn FnMut() -> bool + Send>;
 
 /// Asked at start, by checks and for metrics. Across processes: nothing here changes rows, and none of it
 /// keeps another process from reading or writing.
-pub trait Upkeep: Send + Sync + fmt::Debug {
+impl Catalog {
     /// The repository's own record.
-    fn repository(&self) -> Result<RepositoryRecord>;
+    pub fn repository(&self) -> Result<RepositoryRecord> {
+        self.look_up(namespaces::repository)
+    }
+
     /// Checks the database, its references and the sums kept of namespaces; returns what is wrong, at most
     /// [`INTEGRITY_PROBLEMS_MAX`] problems. Empty: sound. Reads everything.
-    fn integrity_check(&self) -> Result<Vec<String>>;
+    pub fn integrity_check(&self) -> Result<Vec<String>> {
+        self.report(|c| {
+            let mut problems = heal::problems(c)?;
+            problems.extend(quotas::problems(c)?);
+            problems.extend(details::sums::kept::problems(c)?);
+            problems.truncate(usize::try_from(INTEGRITY_PROBLEMS_MAX).unwrap_or(usize::MAX));
+            Ok(problems)
+        })
+    }
+
     /// Checks the database, its references, and that every restore point has all its rows; the sums aside, which keep
     /// nothing. `None`: `go_on`, asked every few milliseconds, said no.
-    fn damage_check(&self, go_on: GoOn) -> Result<Option<Vec<String>>>;
+    pub fn damage_check(&self, go_on: GoOn) -> Result<Option<Vec<String>>> {
+        heal::look(&self.path, go_on)
+    }
+
     /// Makes anew, in one transaction, what follows from other rows: indexes and sums; and drops what is left of restore
     /// points that lost rows, so that their points can be entered again. Returns what is wrong then; if anything is, nothing
     /// was changed. Not possible where rows were lost that no point tells of.
-    fn heal(&self) -> Result<Vec<String>>;
+    pub fn heal(&self) -> Result<Vec<String>> {
+        self.change("write", heal::heal)
+    }
+
     /// Bytes the database takes up, its log aside.
-    fn size_bytes(&self) -> Result<u64>;
+    pub fn size_bytes(&self) -> Result<u64> {
+        self.report(connection::size_bytes)
+    }
+
     /// Whether a change could be begun now: the lock can be had and the database takes a change, which is taken back at
     /// once. Writes nothing, so a disk that fails only when it is written to is not noticed, and nothing is latched.
     /// `Busy`: another process has the lock at the moment. `ReadOnly`: changes have stopped.
-    fn check_writable(&self) -> Result<()>;
+    pub fn check_writable(&self) -> Result<()> {
+        self.try_change(|tx| {
+            tx.execute("UPDATE repository SET next_container = next_container", [])
+                .or_error("write")
+                .map(drop)
+        })
+    }
+
     /// Folds the log into the database; also done when the catalog is dropped, unless changes have stopped. Readers
     /// and writers go on. Fails as a change does.
-    fn checkpoint(&self) -> Result<()>;
+    pub fn checkpoint(&self) -> Result<()> {
+        self.change("checkpoint", |writer| connection::checkpoint(writer))
+    }
+
     /// A whole copy of the catalog as of one moment, compact, as a stream of bytes; readers and writers go on. What it
     /// is made of is the implementation's affair: only the same one can open it. It takes as much room again
     /// beside the catalog until it is dropped. `Full`: that room is not there, and then nothing of it was taken. Fails soon
     /// once `stop` is set.
-    fn snapshot(&self, stop: &Arc<AtomicBool>) -> Result<Box<dyn Read + Send>>;
+    pub fn snapshot(&self, stop: &Arc<AtomicBool>) -> Result<Box<dyn Read + Send>> {
+        snapshot::check_room(&self.path, self.size_bytes()?)?;
+        Ok(Box::new(snapshot::take(&self.path, stop)?))
+    }
+
     /// A number that differs from every earlier one of this process when anything was changed in between, by whichever
     /// process.
-    fn change_mark(&self) -> Result<i64>;
+    pub fn change_mark(&self) -> Result<i64> {
+        self.watcher.mark(&self.path)
+    }
+
     /// The place of the audit log's last entry (0: it is empty), and whether tokens, owners or quotas were changed after
     /// the entry at `after`. Reads what the log has after that.
-    fn access_changed_since(&self, after: u128) -> Result<(u128, bool)>;
+    pub fn access_changed_since(&self, after: u128) -> Result<(u128, bool)> {
+        self.report(|c| audit::access_changed_since(c, after))
+    }
 }

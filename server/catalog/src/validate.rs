@@ -11,7 +11,6 @@ use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
 use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
 use super::audit::AUDIT_REPEATS_MAX;
-use super::leases::{LEASE_MAX_MS, LEASE_NAME_MAX_BYTES};
 use super::points::COMMIT_NUMBER_MAX;
 use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
 use super::retention::{ARCHIVE_DAYS_MAX, LOCK_DAYS_MAX, RETENTION_IDS_MAX};
@@ -20,7 +19,7 @@ use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
     Attempt, AttributionRecord, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, BackupShareRecord,
     CatalogError, ContainerRecord, ContainerState, DetailFilter, DetailRow, DiskRecord, ExpiringRecord,
-    FailedRun, LeaseRecord, NAMESPACES_PER_FILTER_MAX, PointRecord, RetentionPolicy, RowStatus, ScheduleMark,
+    FailedRun, NAMESPACES_PER_FILTER_MAX, PointRecord, RetentionPolicy, RowStatus, ScheduleMark,
     ScheduleRecord, TaskRecord,
 };
 
@@ -253,19 +252,6 @@ pub(super) fn repeats(repeats: &[AuditRepeat]) -> Checked {
         format!("{count} repeated events in one transaction; the limit is {AUDIT_REPEATS_MAX}")
     })?;
     ensure(repeats.iter().all(|repeat| repeat.count > 0), || "an event that happened 0 times".to_owned())
-}
-
-/// Whether `lease` may be taken or renewed at `now_ms`.
-pub(super) fn lease(lease: &LeaseRecord, now_ms: i64) -> Checked {
-    let LeaseRecord { name, until_ms, .. } = lease;
-    let len = name.len();
-    ensure((1..=LEASE_NAME_MAX_BYTES).contains(&len), || {
-        format!("a lease has a name of {len} bytes; it must have 1 to {LEASE_NAME_MAX_BYTES}")
-    })?;
-    let latest_ms = now_ms.saturating_add(LEASE_MAX_MS);
-    ensure(*until_ms > now_ms && *until_ms <= latest_ms, || {
-        format!("the lease {name:?} would end at {until_ms}; it must end after {now_ms} and by {latest_ms}")
-    })
 }
 
 fn check_attempt(attempt: &Attempt) -> Checked {

@@ -4,31 +4,29 @@ use std::collections::VecDeque;
 
 use holdfast_types::ids::BackupId;
 
-use super::{Backups, ContainerRecord, Containers, Points, Result, RootRecord};
+use super::{Catalog, ContainerRecord, Result, RootRecord};
 
 /// Items fetched at a time: some 200 KiB.
 const BATCH: u32 = 1000;
 
-/// Walks for every [`Catalog`](super::Catalog). What is added or removed meanwhile may or may not be seen; nothing is seen
+/// Walks. What is added or removed meanwhile may or may not be seen; nothing is seen
 /// twice. A walk ends after the first error.
-pub trait CatalogWalk: Backups + Points + Containers {
+impl Catalog {
     /// Every container, by number.
-    fn all_containers(&self) -> impl Iterator<Item = Result<ContainerRecord>> {
+    pub fn all_containers(&self) -> impl Iterator<Item = Result<ContainerRecord>> {
         walk(|last: Option<&ContainerRecord>| self.containers(last.map(|c| c.id), BATCH))
     }
 
     /// Every backup, by id.
-    fn all_backup_ids(&self) -> impl Iterator<Item = Result<BackupId>> {
+    pub fn all_backup_ids(&self) -> impl Iterator<Item = Result<BackupId>> {
         walk(|last: Option<&BackupId>| self.backup_ids(last.copied(), BATCH))
     }
 
     /// The recipe root of every disk of every backup.
-    fn all_roots(&self) -> impl Iterator<Item = Result<RootRecord>> {
+    pub fn all_roots(&self) -> impl Iterator<Item = Result<RootRecord>> {
         walk(|last: Option<&RootRecord>| self.roots(last.map(|r| (r.backup, r.position)), BATCH))
     }
 }
-
-impl<C: Backups + Points + Containers + ?Sized> CatalogWalk for C {}
 
 fn walk<T: Clone>(mut fetch: impl FnMut(Option<&T>) -> Result<Vec<T>>) -> impl Iterator<Item = Result<T>> {
     let mut batch = VecDeque::new();

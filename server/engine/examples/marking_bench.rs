@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use holdfast_engine::bench::marking::{Shape, fill, measure};
-use holdfast_engine::catalog::{CatalogWalk as _, SqliteCatalog};
+use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::SystemClock;
 use holdfast_engine::{Engine, EngineOptions, EngineParts, Health};
 use holdfast_volume::LocalVolume;
@@ -77,7 +77,7 @@ fn open(dir: &std::path::Path) -> Result<Engine> {
     let health = Arc::<Health>::default();
     let volume = Arc::new(LocalVolume::open(dir.join("blobs"))?);
     let (catalog, _) =
-        SqliteCatalog::open_or_create(&dir.join("catalog.db"), clock.clone(), Arc::<Health>::clone(&health))?;
+        Catalog::open_or_create(&dir.join("catalog.db"), clock.clone(), Arc::<Health>::clone(&health))?;
     ensure!(catalog.all_backup_ids().next().is_none(), "{} is not empty", dir.display());
     Ok(Engine::assemble(EngineParts {
         data: volume.clone(),

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use holdfast_catalog::{
-    DetailFilter, DetailSort, DiskQuery, Reports, RowStatus, SortOrder, SqliteCatalog, TotalsBy, TotalsOrder,
-    VmQuery, VmSort,
+    Catalog, DetailFilter, DetailSort, DiskQuery, RowStatus, SortOrder, TotalsBy, TotalsOrder, VmQuery,
+    VmSort,
 };
 use holdfast_types::clock::{Clock, SystemClock};
 
@@ -19,7 +19,7 @@ const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
     let dir = std::env::args().nth(1).context("usage: report_bench DIR")?;
-    let catalog = SqliteCatalog::open(&Path::new(&dir).join("catalog.db"), Arc::new(SystemClock))?;
+    let catalog = Catalog::open(&Path::new(&dir).join("catalog.db"), Arc::new(SystemClock))?;
     let none = DetailFilter::default();
     let lab = catalog.namespace_overviews(None)?.pop().context("no namespace")?.namespace.id;
     let (page, total) = catalog.details_sorted(&none, SortOrder::OLDEST_FIRST, 0, 200)?;
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
 }
 
 /// What the page asks that a browser shows all night.
-fn overview(catalog: &SqliteCatalog) -> Result<()> {
+fn overview(catalog: &Catalog) -> Result<()> {
     let now_ms = SystemClock.now_ms();
     let since = [1, 7].map(|days| Some(now_ms - days * 86_400_000));
     let windows = [since[0], since[1], None];
@@ -88,9 +88,15 @@ fn overview(catalog: &SqliteCatalog) -> Result<()> {
     let failed = DetailFilter { statuses: Some(not_done), ..DetailFilter::default() };
     let newest = SortOrder { by: DetailSort::Finished, descending: true };
     let stale = VmQuery { sort: VmSort::Latest, stale: Some(true), limit: 6, ..vms(now_ms) };
-    println!("overview: totals      {:>6.1}", median(|| catalog.repository_overview(None, &windows).map(drop))?);
+    println!(
+        "overview: totals      {:>6.1}",
+        median(|| catalog.repository_overview(None, &windows).map(drop))?
+    );
     println!("overview: jobs        {:>6.1}", median(|| catalog.job_overviews(None).map(drop))?);
-    println!("overview: failures    {:>6.1}", median(|| catalog.details_sorted(&failed, newest, 0, 5).map(drop))?);
+    println!(
+        "overview: failures    {:>6.1}",
+        median(|| catalog.details_sorted(&failed, newest, 0, 5).map(drop))?
+    );
     println!("overview: stale VMs   {:>6.1}", median(|| catalog.vm_overviews(None, &stale).map(drop))?);
     let worst = || catalog.detail_totals(&week, TotalsBy::Vm, TotalsOrder::WORST_FIRST, 0, 6).map(drop);
     println!("overview: worst VMs   {:>6.1}", median(worst)?);

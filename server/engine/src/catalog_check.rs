@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_catalog::{Catalog, CatalogError, CatalogWalk as _, GoOn};
+use holdfast_catalog::{Catalog, CatalogError, GoOn};
 use holdfast_types::ids::BackupId;
 
 use crate::core::Core;
@@ -38,7 +38,7 @@ pub(crate) enum Looked {
 }
 
 /// (S9) The look of a start, before anything is changed. What keeps it from looking does not end the start.
-pub(crate) fn at_start(catalog: &dyn Catalog, health: &Health, location: &str) -> Looked {
+pub(crate) fn at_start(catalog: &Catalog, health: &Health, location: &str) -> Looked {
     let begun = Instant::now();
     let looked = look(catalog, health, location, Box::new(move || begun.elapsed() < AT_START));
     looked.unwrap_or_else(|error| {
@@ -47,7 +47,7 @@ pub(crate) fn at_start(catalog: &dyn Catalog, health: &Health, location: &str) -
     })
 }
 
-fn look(catalog: &dyn Catalog, health: &Health, location: &str, go_on: GoOn) -> Result<Looked, EngineError> {
+fn look(catalog: &Catalog, health: &Health, location: &str, go_on: GoOn) -> Result<Looked, EngineError> {
     let Some(found) = catalog.damage_check(go_on)? else { return Ok(Looked::Stopped) };
     let Some(first) = found.first() else { return Ok(Looked::Sound) };
     tracing::error!(problems = ?found, "the catalog is damaged");

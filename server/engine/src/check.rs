@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState, FalseDigest, RootRecord};
+use holdfast_catalog::{ContainerRecord, ContainerState, FalseDigest, RootRecord};
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::ids::{ContainerClass, NamespaceId};
 

@@ -45,7 +45,7 @@ const SESSION_BYTES: u64 = 64 << 10;
 pub(crate) struct Core {
     pub(crate) repository: RepositoryId,
     pub(crate) volume: Arc<GuardedVolume>,
-    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) store: Arc<ChunkStore>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The time of day, and what the clock that never jumps showed, when this process began.
@@ -97,7 +97,7 @@ pub(crate) struct Core {
 pub(crate) struct CoreParts {
     pub(crate) repository: RepositoryId,
     pub(crate) volume: Arc<GuardedVolume>,
-    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) store: Arc<ChunkStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,

@@ -107,7 +107,7 @@ pub struct EngineParts {
     pub data: Arc<dyn Volume>,
     /// Holds the index; may be the same volume.
     pub index: Arc<dyn Volume>,
-    pub catalog: Arc<dyn Catalog>,
+    pub catalog: Arc<Catalog>,
     pub clock: Arc<dyn Clock>,
     /// The one latch of the repository; the catalog must have been opened with the same.
     pub health: Arc<Health>,
@@ -164,7 +164,7 @@ pub struct Engine {
 }
 
 /// (S10) Makes the catalog take over the volume's generation. Not while it takes no changes, which ends no start (S8).
-fn note_settled(catalog: &dyn Catalog, generation: u64) -> Result<bool, EngineError> {
+fn note_settled(catalog: &Catalog, generation: u64) -> Result<bool, EngineError> {
     match catalog.note_generation(generation) {
         Ok(()) => Ok(true),
         Err(error) if error.refuses_changes() => Ok(false),
@@ -300,7 +300,7 @@ impl Engine {
     }
 
     /// The catalog, for everything that is not chunk data.
-    pub fn catalog(&self) -> &Arc<dyn Catalog> {
+    pub fn catalog(&self) -> &Arc<Catalog> {
         &self.core.catalog
     }
 

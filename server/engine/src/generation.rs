@@ -43,10 +43,7 @@ fn on_volume(volume: &dyn Volume) -> Result<Vec<u64>, VolumeError> {
 ///
 /// # Errors
 /// The volume's and the catalog's.
-pub(crate) fn of_newer_volume(
-    volume: &dyn Volume,
-    catalog: &dyn Catalog,
-) -> Result<Option<u64>, EngineError> {
+pub(crate) fn of_newer_volume(volume: &dyn Volume, catalog: &Catalog) -> Result<Option<u64>, EngineError> {
     let of_catalog = catalog.commits()?.generation;
     Ok(on_volume(volume)?.last().copied().filter(|generation| *generation > of_catalog))
 }
@@ -75,7 +72,7 @@ pub(crate) fn keep_ahead(volume: &dyn Volume, generation: u64) -> Result<u64, En
 ///
 /// # Errors
 /// The volume's and the catalog's. A full disk is no error: what is going to be removed makes room.
-pub(crate) fn raise(volume: &dyn Volume, catalog: &dyn Catalog) -> Result<(), EngineError> {
+pub(crate) fn raise(volume: &dyn Volume, catalog: &Catalog) -> Result<(), EngineError> {
     let wanted = catalog.commits()?.generation;
     let there = on_volume(volume)?;
     if there.last().is_some_and(|generation| *generation >= wanted) {

@@ -158,7 +158,7 @@ pub(crate) fn is_present(volume: &dyn Volume, repository: RepositoryId) -> Resul
 /// [`EngineError::Damaged`] when it is not, `Unsupported` when a newer version marked it; the volume's.
 pub(crate) fn ensure(
     volume: &dyn Volume,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     repository: RepositoryId,
     location: &str,
     accept_loss: bool,
@@ -201,11 +201,7 @@ pub(crate) fn ensure(
 
 /// Whether a volume without mark holds containers of this repository, or nothing is known that it should hold.
 #[expect(clippy::expect_used, reason = "a constant")]
-fn is_ours(
-    volume: &dyn Volume,
-    catalog: &dyn Catalog,
-    repository: RepositoryId,
-) -> Result<bool, EngineError> {
+fn is_ours(volume: &dyn Volume, catalog: &Catalog, repository: RepositoryId) -> Result<bool, EngineError> {
     let folder = BlobName::new("containers").expect("a valid name");
     let page = volume.list(&folder, None, SAMPLE)?;
     if page.entries.is_empty() {

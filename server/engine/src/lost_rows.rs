@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerId, NamespaceId};
 
 use crate::check;

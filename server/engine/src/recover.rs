@@ -78,7 +78,7 @@ pub fn repository_on(volume: &dyn Volume) -> Result<Option<RepositoryId>, Engine
 /// When the volume or the catalog cannot be asked.
 pub fn enter_points(
     volume: &dyn Volume,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     progress: &dyn Progress,
 ) -> Result<Comparison, EngineError> {
     let repository = catalog.repository()?.id;

@@ -158,7 +158,7 @@ impl Known {
 pub(crate) fn uncovered_files(
     volume: &dyn Volume,
     store: &ChunkStore,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     known: &Known,
     older: bool,
 ) -> Result<Files, EngineError> {
@@ -190,7 +190,7 @@ pub(crate) fn uncovered_files(
 fn by_number(
     volume: &dyn Volume,
     store: &ChunkStore,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     next: u64,
 ) -> Result<Option<Files>, EngineError> {
     let covered = store.index.covered_numbers();

@@ -31,7 +31,7 @@ struct Waiting {
 
 impl SealedRecords {
     /// Takes the row of a container that is durable and indexed.
-    pub(crate) fn add(&self, catalog: &dyn Catalog, clock: &dyn Clock, record: ContainerRecord) {
+    pub(crate) fn add(&self, catalog: &Catalog, clock: &dyn Clock, record: ContainerRecord) {
         let now_ms = clock.monotonic_ms();
         let mut waiting = self.0.lock();
         if waiting.records.is_empty() {

@@ -33,7 +33,7 @@ const SHOWN: usize = 20;
 pub(crate) struct Start<'a> {
     pub(crate) data: Arc<dyn Volume>,
     pub(crate) index: &'a Arc<dyn Volume>,
-    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) lease_secs: u32,
@@ -215,7 +215,7 @@ fn core(
 /// What a start looks through, and what it tells of what it finds.
 struct Look<'a> {
     volume: &'a dyn Volume,
-    catalog: &'a dyn Catalog,
+    catalog: &'a Catalog,
     repository: RepositoryId,
     older: bool,
     progress: &'a dyn Progress,
@@ -267,7 +267,7 @@ impl Look<'_> {
 
 /// Tells of what comparing found, and keeps whether every restore point has its point.
 fn note_compared(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     written: bool,
     found: &Comparison,
     summary: &mut OpenSummary,
@@ -319,7 +319,7 @@ fn finish_deletions(store: &ChunkStore, data: &dyn Volume) {
 /// Tells the catalog how far it knows the containers, when all that was sealed before a clean stop has its row; a later
 /// start looks at more when that fails.
 fn adopt_sealed(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     known: &Known,
     trusted: Option<CleanStop>,
     rest: &mut Rest,
@@ -363,7 +363,7 @@ fn index_options(
 /// among them, although nothing on the volume has it any more. A container of that number would be taken for covered by the
 /// start after a crash (I2), and what is in it not found. Says where the others begin.
 fn pass_by_covered(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     store: &ChunkStore,
     next: Option<u64>,
 ) -> Result<Option<u64>, EngineError> {
@@ -385,7 +385,7 @@ fn pass_by_covered(
 
 /// The numbers this process uses first, and so the lowest number that was never used. `None` when the catalog
 /// has no room to reserve them: what is stored can be read all the same.
-fn first_numbers(catalog: &dyn Catalog) -> Result<Option<Range<u64>>, EngineError> {
+fn first_numbers(catalog: &Catalog) -> Result<Option<Range<u64>>, EngineError> {
     use holdfast_catalog::CatalogError::{Busy, Full, Invalid, Io, ReadOnly, WriteFailed};
     match catalog.reserve_container_numbers(NUMBERS_PER_RESERVATION) {
         Ok(numbers) => Ok(Some(numbers)),

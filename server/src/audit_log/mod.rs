@@ -42,7 +42,7 @@ type Same = (String, String, String);
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
-    catalog: Arc<dyn Catalog>,
+    catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     /// Held while counts are written: in the order they were taken.
@@ -100,7 +100,7 @@ impl State {
 }
 
 impl AuditLog {
-    pub(crate) fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(catalog: Arc<Catalog>, clock: Arc<dyn Clock>) -> Self {
         Self { catalog, clock, state: Mutex::default(), writing: Mutex::new(()) }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
-use holdfast_engine::catalog::{AuditRecord, PageRequest, SqliteCatalog};
+use holdfast_engine::catalog::{AuditRecord, Catalog, PageRequest};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
@@ -11,7 +11,7 @@ use super::*;
 struct Bench {
     log: AuditLog,
     clock: Arc<ManualClock>,
-    catalog: Arc<SqliteCatalog>,
+    catalog: Arc<Catalog>,
     _dir: tempfile::TempDir,
 }
 
@@ -20,13 +20,12 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(1_763_700_000_000));
         let path = dir.path().join("catalog.db");
-        let catalog = Arc::new(SqliteCatalog::create(&path, clock.clone()).unwrap());
+        let catalog = Arc::new(Catalog::create(&path, clock.clone()).unwrap());
         let log = AuditLog::new(catalog.clone(), clock.clone());
         Self { log, clock, catalog, _dir: dir }
     }
 
     fn entries(&self) -> Vec<AuditRecord> {
-        use holdfast_engine::catalog::Audit as _;
         let mut entries = Vec::new();
         let mut token = String::new();
         loop {

@@ -57,7 +57,7 @@ impl Caller {
     /// `Forbidden` by role or scope; `NotFound` when the token is for all and there is no such namespace.
     pub fn namespace(
         &self,
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         name: &str,
         action: Action,
     ) -> Result<NamespaceRecord, ServiceError> {
@@ -85,7 +85,7 @@ impl Caller {
         }
     }
 
-    fn implied_namespace(&self, catalog: &dyn Catalog) -> Result<NamespaceRecord, ServiceError> {
+    fn implied_namespace(&self, catalog: &Catalog) -> Result<NamespaceRecord, ServiceError> {
         let found = match self.token.namespaces.as_slice() {
             [] => catalog.namespace_by_name(DEFAULT_NAMESPACE)?,
             [only] => catalog.namespace(*only)?,
@@ -127,7 +127,7 @@ impl Caller {
     ///
     /// # Errors
     /// `Forbidden`, saying which.
-    pub fn check_contents(&self, catalog: &dyn Catalog, backup: &BackupRecord) -> Result<(), ServiceError> {
+    pub fn check_contents(&self, catalog: &Catalog, backup: &BackupRecord) -> Result<(), ServiceError> {
         self.check_vm(&backup.vm)?;
         if self.token.role.may(Action::Restore) {
             return Ok(());
@@ -153,7 +153,7 @@ impl Caller {
     /// As [`Caller::namespace`].
     pub fn namespaces(
         &self,
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         name: &str,
         action: Action,
     ) -> Result<Option<Vec<NamespaceId>>, ServiceError> {

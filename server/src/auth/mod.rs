@@ -68,7 +68,7 @@ const _: () = assert!(RECORDING_MAX < lookups::THREADS, "some threads must only 
 /// Finds the caller behind a token or a cookie.
 #[derive(Debug)]
 pub struct Authenticator {
-    catalog: Arc<dyn Catalog>,
+    catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
     audit_log: AuditLog,
     back_off: Arc<BackOff>,
@@ -85,7 +85,7 @@ pub(crate) struct Credential {
 
 impl Authenticator {
     /// Looks tokens up in `catalog`.
-    pub fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(catalog: Arc<Catalog>, clock: Arc<dyn Clock>) -> Self {
         Self {
             audit_log: AuditLog::new(Arc::clone(&catalog), Arc::clone(&clock)),
             catalog,

@@ -20,7 +20,7 @@ pub(crate) struct OwnerChange {
 /// # Errors
 /// `Invalid`: not a name. `NotFound`: no such VM. The catalog's errors.
 pub(crate) fn change(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     who: &str,
     namespace: &NamespaceRecord,
     vm: &str,

@@ -1,12 +1,12 @@
 use holdfast_engine::catalog::token::{self, Action, Role};
-use holdfast_engine::catalog::{DEFAULT_NAMESPACE, PageRequest, SqliteCatalog, TokenSpec};
+use holdfast_engine::catalog::{Catalog, DEFAULT_NAMESPACE, PageRequest, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
 
 struct Fixture {
     _folder: tempfile::TempDir,
-    catalog: Arc<dyn Catalog>,
+    catalog: Arc<Catalog>,
     clock: Arc<ManualClock>,
     auth: Authenticator,
 }
@@ -15,8 +15,8 @@ impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(1_700_000_000_000));
-        let catalog: Arc<dyn Catalog> =
-            Arc::new(SqliteCatalog::create(&folder.path().join("catalog.db"), clock.clone()).unwrap());
+        let catalog: Arc<Catalog> =
+            Arc::new(Catalog::create(&folder.path().join("catalog.db"), clock.clone()).unwrap());
         let auth = Authenticator::new(Arc::clone(&catalog), clock.clone());
         Self { _folder: folder, catalog, clock, auth }
     }

@@ -76,7 +76,7 @@ impl NewToken<'_> {
 /// # Errors
 /// `Invalid`; the catalog's errors.
 pub(crate) fn create(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     clock: &dyn Clock,
     who: &str,
     new: &NewToken<'_>,
@@ -107,7 +107,7 @@ pub(crate) fn create(
 ///
 /// # Errors
 /// The catalog's errors.
-pub(crate) fn revoke(catalog: &dyn Catalog, who: &str, token: &TokenRecord) -> Result<(), ServiceError> {
+pub(crate) fn revoke(catalog: &Catalog, who: &str, token: &TokenRecord) -> Result<(), ServiceError> {
     catalog.revoke_token(token.id)?;
     audit(catalog, who, "token.revoke", token.id, format!("{:?}", token.name))
 }
@@ -116,7 +116,7 @@ pub(crate) fn revoke(catalog: &dyn Catalog, who: &str, token: &TokenRecord) -> R
 ///
 /// # Errors
 /// `Invalid`: it was revoked; the catalog's errors.
-pub(crate) fn enable(catalog: &dyn Catalog, who: &str, token: &TokenRecord) -> Result<(), ServiceError> {
+pub(crate) fn enable(catalog: &Catalog, who: &str, token: &TokenRecord) -> Result<(), ServiceError> {
     catalog.enable_token(token.id)?;
     audit(catalog, who, "token.enable", token.id, format!("{:?}", token.name))
 }
@@ -125,14 +125,14 @@ pub(crate) fn enable(catalog: &dyn Catalog, who: &str, token: &TokenRecord) -> R
 ///
 /// # Errors
 /// `NotFound`; the catalog's errors.
-pub(crate) fn find(catalog: &dyn Catalog, id: TokenId) -> Result<TokenRecord, ServiceError> {
+pub(crate) fn find(catalog: &Catalog, id: TokenId) -> Result<TokenRecord, ServiceError> {
     let found = catalog.token(id)?.map(|(token, _)| token);
     found.ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no token {id}")))
 }
 
 /// Whether `token` is the only usable admin token.
 pub(crate) fn is_last_admin(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     now_ms: i64,
     token: &TokenRecord,
 ) -> Result<bool, ServiceError> {
@@ -154,10 +154,7 @@ pub(crate) fn vms(patterns: &[String]) -> String {
 ///
 /// # Errors
 /// The catalog's errors.
-pub(crate) fn namespace_names(
-    catalog: &dyn Catalog,
-    token: &TokenRecord,
-) -> Result<Vec<String>, ServiceError> {
+pub(crate) fn namespace_names(catalog: &Catalog, token: &TokenRecord) -> Result<Vec<String>, ServiceError> {
     let mut names = Vec::with_capacity(token.namespaces.len());
     for id in &token.namespaces {
         // Left out, the token would look as if it had a smaller scope, or none: valid everywhere.
@@ -171,7 +168,7 @@ pub(crate) fn namespace_names(
 }
 
 fn audit(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     who: &str,
     action: &str,
     token: TokenId,

@@ -48,7 +48,7 @@ pub(super) fn run(command: &JobCommand) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn rename(catalog: &dyn Catalog, who: &str, args: &RenameArgs) -> Result<String, Failure> {
+fn rename(catalog: &Catalog, who: &str, args: &RenameArgs) -> Result<String, Failure> {
     let namespace = find_namespace(catalog, &args.namespace)?;
     catalog.rename_job(namespace.id, &args.job, &args.name, who)?;
     Ok(format!("job {:?} in namespace {:?} is called {:?} now", args.job, namespace.name, args.name))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
-use holdfast_engine::catalog::{Backups as _, NamespaceQuota, Quota, Quotas as _, SqliteCatalog};
+use holdfast_engine::catalog::{Catalog, NamespaceQuota, Quota};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
@@ -218,7 +218,7 @@ fn destroy(args: &DestroyArgs, clock: &Arc<dyn Clock>) -> Result<(), Failure> {
 }
 
 /// Changes what is to be changed; the namespace as it is then.
-fn quota(catalog: &SqliteCatalog, args: &QuotaArgs) -> Result<NamespaceQuota, Failure> {
+fn quota(catalog: &Catalog, args: &QuotaArgs) -> Result<NamespaceQuota, Failure> {
     let find = || -> Result<NamespaceQuota, Failure> {
         let found = catalog.quotas(None)?.into_iter().find(|found| found.namespace.name == args.name);
         found.ok_or_else(|| {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
+use holdfast_engine::catalog::Catalog;
 use holdfast_engine::catalog::token::{Role, TokenRecord, TokenText};
-use holdfast_engine::catalog::{Catalog, SqliteCatalog};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
@@ -137,7 +137,7 @@ pub(super) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, Failure> {
+pub(super) fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<Catalog, Failure> {
     let folder = folder.resolve()?.settings.data_dir;
     if !is_repository(&folder) {
         return Err(no_repository(&folder));
@@ -146,7 +146,7 @@ pub(super) fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<Sqlite
 }
 
 fn create(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     clock: &dyn Clock,
     args: &CreateArgs,
 ) -> Result<(TokenText, TokenRecord), Failure> {
@@ -167,12 +167,7 @@ pub(super) fn who() -> String {
     format!("local user {}", rustix::process::getuid().as_raw())
 }
 
-fn show_new(
-    catalog: &dyn Catalog,
-    text: &TokenText,
-    record: &TokenRecord,
-    as_json: bool,
-) -> Result<(), Failure> {
+fn show_new(catalog: &Catalog, text: &TokenText, record: &TokenRecord, as_json: bool) -> Result<(), Failure> {
     let names = namespace_names(catalog, record)?;
     if as_json {
         let mut object = describe(record, &names, record.created_ms);
@@ -198,7 +193,7 @@ fn show_new(
 }
 
 /// The tokens that were enabled: the one `wanted`, or all that are disabled.
-fn enable(catalog: &dyn Catalog, wanted: Option<&str>) -> Result<Vec<TokenRecord>, Failure> {
+fn enable(catalog: &Catalog, wanted: Option<&str>) -> Result<Vec<TokenRecord>, Failure> {
     let listed = catalog.list_tokens()?;
     let chosen: Vec<TokenRecord> = match wanted {
         Some(wanted) => vec![find(&listed, wanted)?.clone()],
@@ -232,7 +227,7 @@ fn find<'a>(listed: &'a [TokenRecord], wanted: &str) -> Result<&'a TokenRecord, 
     })
 }
 
-fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecord, Failure> {
+fn revoke(catalog: &Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecord, Failure> {
     let listed = catalog.list_tokens()?;
     let found = find(&listed, wanted)?;
     let last = tokens::is_last_admin(catalog, now_ms, found)?;
@@ -245,7 +240,7 @@ fn revoke(catalog: &dyn Catalog, now_ms: i64, wanted: &str) -> Result<TokenRecor
     Ok(found.clone())
 }
 
-fn list(catalog: &dyn Catalog, now_ms: i64, as_json: bool) -> Result<String, Failure> {
+fn list(catalog: &Catalog, now_ms: i64, as_json: bool) -> Result<String, Failure> {
     let mut rows = Vec::new();
     for token in catalog.list_tokens()? {
         let names = namespace_names(catalog, &token)?;

@@ -135,20 +135,20 @@ pub(super) fn run(command: &VmCommand) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn find_namespace(catalog: &dyn Catalog, name: &str) -> Result<NamespaceRecord, Failure> {
+pub(super) fn find_namespace(catalog: &Catalog, name: &str) -> Result<NamespaceRecord, Failure> {
     catalog
         .namespace_by_name(name)?
         .ok_or_else(|| Failure::new(ErrorCode::NotFound, format!("there is no namespace {name:?}")))
 }
 
-fn find_vm(catalog: &dyn Catalog, namespace: &NamespaceRecord, vm: &str) -> Result<NamedVm, Failure> {
+fn find_vm(catalog: &Catalog, namespace: &NamespaceRecord, vm: &str) -> Result<NamedVm, Failure> {
     catalog.named_vm(namespace.id, vm)?.ok_or_else(|| {
         let name = &namespace.name;
         Failure::new(ErrorCode::NotFound, format!("there is no VM {vm:?} in namespace {name:?}"))
     })
 }
 
-fn remove(catalog: &dyn Catalog, who: &str, args: &RemoveArgs) -> Result<String, Failure> {
+fn remove(catalog: &Catalog, who: &str, args: &RemoveArgs) -> Result<String, Failure> {
     let namespace = find_namespace(catalog, &args.namespace)?;
     let vm = find_vm(catalog, &namespace, &args.vm)?;
     let mut deleted = 0;
@@ -169,14 +169,14 @@ fn remove(catalog: &dyn Catalog, who: &str, args: &RemoveArgs) -> Result<String,
     Ok(format!("VM {:?} in namespace {:?} is removed{points}", args.vm, namespace.name))
 }
 
-fn rename(catalog: &dyn Catalog, who: &str, args: &RenameArgs) -> Result<String, Failure> {
+fn rename(catalog: &Catalog, who: &str, args: &RenameArgs) -> Result<String, Failure> {
     let namespace = find_namespace(catalog, &args.namespace)?;
     let vm = find_vm(catalog, &namespace, &args.vm)?;
     catalog.rename_vm(vm.id, &args.name, who)?;
     Ok(format!("VM {:?} in namespace {:?} is called {:?} now", args.vm, namespace.name, args.name))
 }
 
-fn change(catalog: &dyn Catalog, who: &str, args: &OwnerArgs) -> Result<String, Failure> {
+fn change(catalog: &Catalog, who: &str, args: &OwnerArgs) -> Result<String, Failure> {
     let namespace = find_namespace(catalog, &args.namespace)?;
     let changed = owners::change(catalog, who, &namespace, &args.vm, &args.owner)?;
     let before = changed.before.map_or_else(|| "no owner".to_owned(), |owner| format!("{owner:?}"));
@@ -186,7 +186,7 @@ fn change(catalog: &dyn Catalog, who: &str, args: &OwnerArgs) -> Result<String, 
     ))
 }
 
-fn list(catalog: &dyn Catalog, namespace: Option<&str>, as_json: bool) -> Result<String, Failure> {
+fn list(catalog: &Catalog, namespace: Option<&str>, as_json: bool) -> Result<String, Failure> {
     let only = match namespace {
         Some(name) => Some([find_namespace(catalog, name)?.id]),
         None => None,

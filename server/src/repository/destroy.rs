@@ -136,7 +136,7 @@ fn free(engine: &Engine) -> u64 {
     }
 }
 
-fn stored_bytes(catalog: &dyn Catalog, namespace: NamespaceId) -> Result<u64, ServiceError> {
+fn stored_bytes(catalog: &Catalog, namespace: NamespaceId) -> Result<u64, ServiceError> {
     let quotas = catalog.quotas(None)?;
     let found = quotas.into_iter().find(|found| found.namespace.id == namespace);
     Ok(found.map_or(0, |found| found.usage.stored_bytes))

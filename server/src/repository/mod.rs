@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_engine::catalog::CatalogError;
-use holdfast_engine::catalog::{Catalog, SqliteCatalog, discard_copies};
+use holdfast_engine::catalog::{Catalog, discard_copies};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, Obstacle, traces_of_repository};
 use holdfast_proto::ErrorCode;
@@ -55,11 +55,11 @@ pub fn catalog_path(data_dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// `Busy`, when the folder is in use and its catalog an older version's; the catalog's.
-pub fn open_beside(data_dir: &Path, clock: &Arc<dyn Clock>) -> Result<SqliteCatalog, ServiceError> {
+pub fn open_beside(data_dir: &Path, clock: &Arc<dyn Clock>) -> Result<Catalog, ServiceError> {
     let path = catalog_path(data_dir);
-    let older = SqliteCatalog::is_older(&path)?;
+    let older = Catalog::is_older(&path)?;
     let _lock = if older { FolderLock::hold(data_dir)? } else { None };
-    Ok(SqliteCatalog::open(&path, Arc::clone(clock))?)
+    Ok(Catalog::open(&path, Arc::clone(clock))?)
 }
 
 /// Whether `folder` holds a repository.
@@ -115,20 +115,20 @@ pub fn open_with_all(
     health.report(Obstacle::NoBucket, tiers.as_ref().and_then(|tiers| tiers.lacks_bucket.clone()));
     let latch = Arc::<Health>::clone(&health);
     // (S2) SQLite rolls its own log forward or back.
-    let catalog: Arc<dyn Catalog> = match traces {
+    let catalog: Arc<Catalog> = match traces {
         // (P5) Beside a volume that holds a repository, no catalog is ever made.
         Some(traces) => Arc::new(
             room::open(
                 &path,
-                || SqliteCatalog::open_existing(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
-                SqliteCatalog::keep_room,
+                || Catalog::open_existing(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
+                Catalog::keep_room,
             )
             .map_err(|error| orphaned(error, &path, &folder.join(BLOBS), &traces))?,
         ),
         None => Arc::new(
             room::open(
                 &path,
-                || SqliteCatalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
+                || Catalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
                 |(catalog, _)| catalog.keep_room(),
             )?
             .0,

@@ -10,9 +10,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_engine::catalog::{
-    Access as _, Audit as _, AuditEntry, DEFAULT_NAMESPACE, SqliteCatalog, Upkeep as _,
-};
+use holdfast_engine::catalog::{AuditEntry, Catalog, DEFAULT_NAMESPACE};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::RepositoryId;
 use holdfast_engine::owner::adopt;
@@ -66,7 +64,7 @@ pub struct Recovered {
 }
 
 /// A catalog out of a snapshot, and what messages call that.
-type Restored = (SqliteCatalog, (String, SnapshotHeader));
+type Restored = (Catalog, (String, SnapshotHeader));
 
 impl Recovery {
     /// Looks whether the volume in the folder `from` can be recovered into the settings' data folder, and makes it that
@@ -174,7 +172,7 @@ impl Recovery {
         clock: &Arc<dyn Clock>,
         given: Option<&Path>,
         progress: &dyn Progress,
-    ) -> Result<(SqliteCatalog, Recovered), ServiceError> {
+    ) -> Result<(Catalog, Recovered), ServiceError> {
         let path = self.data_dir.join(UNFINISHED);
         discard(&path)?;
         let mut unusable = Vec::new();
@@ -184,7 +182,7 @@ impl Recovery {
         };
         let (catalog, snapshot) = match found {
             Some((catalog, snapshot)) => (catalog, Some(snapshot)),
-            None => (SqliteCatalog::create_for(&path, Arc::clone(clock), self.repository)?, None),
+            None => (Catalog::create_for(&path, Arc::clone(clock), self.repository)?, None),
         };
         let disabled_tokens = catalog.disable_tokens()?;
         let points = enter_points(&*self.volume, &catalog, progress)?;
@@ -211,7 +209,7 @@ impl Recovery {
     ///
     /// # Errors
     /// When a file cannot be renamed; recovery can be started again.
-    pub fn finish(self, catalog: SqliteCatalog) -> Result<(), ServiceError> {
+    pub fn finish(self, catalog: Catalog) -> Result<(), ServiceError> {
         catalog.checkpoint()?;
         drop(catalog);
         let unfinished = self.data_dir.join(UNFINISHED);
@@ -281,7 +279,7 @@ impl Recovery {
         clock: &Arc<dyn Clock>,
         path: &Path,
         read: impl FnOnce(&mut dyn io::Write) -> Result<SnapshotHeader, EngineError>,
-    ) -> Result<(SqliteCatalog, SnapshotHeader), ServiceError> {
+    ) -> Result<(Catalog, SnapshotHeader), ServiceError> {
         let file = OpenOptions::new().write(true).create_new(true).mode(files::MODE_SECRET).open(path);
         let file = file.map_err(cannot("create", path))?;
         adopt(&file, path).map_err(cannot("create", path))?;
@@ -295,7 +293,7 @@ impl Recovery {
         })?;
         out.flush().and_then(|()| out.get_ref().sync_all()).map_err(cannot("write", path))?;
         drop(out);
-        let catalog = SqliteCatalog::open(path, Arc::clone(clock))?;
+        let catalog = Catalog::open(path, Arc::clone(clock))?;
         let found = catalog.repository()?.id;
         if found != self.repository {
             let of = self.repository;

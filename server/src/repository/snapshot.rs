@@ -13,7 +13,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_engine::catalog::{Audit as _, AuditEntry, Points as _, SqliteCatalog, Upkeep as _};
+use holdfast_engine::catalog::{AuditEntry, Catalog};
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, SnapshotHeader, seal_snapshot};
 use holdfast_volume::{BlobName, LocalVolume, Volume as _, VolumeError};
@@ -82,7 +82,7 @@ fn text_of(resolved: &Resolved) -> String {
     resolved.entries().map(|(key, value, origin)| format!("{key} = {value}  # {origin}\n")).collect()
 }
 
-fn write_catalog(catalog: &SqliteCatalog, clock: &Arc<dyn Clock>, to: &Path) -> Result<u64, ServiceError> {
+fn write_catalog(catalog: &Catalog, clock: &Arc<dyn Clock>, to: &Path) -> Result<u64, ServiceError> {
     let header = SnapshotHeader {
         number: 0,
         repository: catalog.repository()?.id,

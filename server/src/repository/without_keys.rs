@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
-use holdfast_engine::catalog::{Catalog, SqliteCatalog};
+use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::Clock;
 use holdfast_engine::{EngineError, EngineParts, Health};
 use holdfast_proto::ErrorCode;
@@ -37,8 +37,8 @@ pub(crate) fn open_without_keys(
     let why = why(&folder.join(BLOBS))?;
     let health = Arc::<Health>::default();
     let latch = Arc::<Health>::clone(&health);
-    let catalog: Arc<dyn Catalog> =
-        Arc::new(SqliteCatalog::open_existing(&catalog_path(folder), Arc::clone(clock), latch)?);
+    let catalog: Arc<Catalog> =
+        Arc::new(Catalog::open_existing(&catalog_path(folder), Arc::clone(clock), latch)?);
     let data: Arc<dyn Volume> = Arc::new(Untouched {
         volume: LocalVolume::open(folder.join(BLOBS)).map_err(EngineError::from)?,
         why: why.clone(),

@@ -24,7 +24,7 @@ const ULID_CHARS: usize = 26;
 /// # Errors
 /// `Forbidden` by role, scope or VM patterns; `NotFound`; `Invalid`: too many, or a beginning that several have.
 pub(crate) fn named(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     caller: &Caller,
     action: Action,
     namespace: &str,
@@ -67,7 +67,7 @@ pub(crate) fn named(
 /// # Errors
 /// As [`named`]; `NotFound` also for what is in a namespace that is not the caller's.
 pub(crate) fn by_id(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     caller: &Caller,
     action: Action,
     ids: &[BackupId],
@@ -90,7 +90,7 @@ pub(crate) fn by_id(
 /// # Errors
 /// `Invalid` when there are several, or it cannot be the beginning of an id.
 pub(crate) fn find(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     namespace: NamespaceId,
     prefix: &str,
 ) -> Result<Option<BackupRecord>, ServiceError> {

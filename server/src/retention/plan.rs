@@ -37,7 +37,7 @@ impl Decided {
 /// # Errors
 /// The catalog's.
 pub(crate) fn decide_vm(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     now_ms: i64,
     (namespace, vm): (NamespaceId, &str),
     mine: &dyn Fn(&BackupRecord) -> bool,
@@ -76,7 +76,7 @@ pub(crate) fn too_many(vm: &str) -> String {
 /// # Errors
 /// As [`decide_vm`].
 pub(super) fn each_point(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     (namespace, vm): (NamespaceId, &str),
     each: &mut dyn FnMut(&BackupRecord, RestorePoint<BackupId>),
 ) -> Result<bool, ServiceError> {

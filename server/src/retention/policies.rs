@@ -124,7 +124,7 @@ pub(crate) fn next_run_ms(policy: &RetentionPolicy, now_ms: i64) -> Option<i64> 
 /// # Errors
 /// Those of the catalog.
 pub(crate) fn of_namespace(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     namespace: NamespaceId,
 ) -> Result<Vec<RetentionPolicy>, ServiceError> {
     Ok(catalog.policies(Some(&[namespace]))?)
@@ -135,7 +135,7 @@ pub(crate) fn of_namespace(
 /// # Errors
 /// `NotFound`, saying which there are.
 pub(crate) fn of_name(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     namespace: NamespaceId,
     name: &str,
 ) -> Result<RetentionPolicy, ServiceError> {
@@ -153,7 +153,7 @@ pub(crate) fn of_name(
 ///
 /// # Errors
 /// `Invalid`, saying what is wrong.
-pub(crate) fn check(catalog: &dyn Catalog, policy: &RetentionPolicy) -> Result<(), ServiceError> {
+pub(crate) fn check(catalog: &Catalog, policy: &RetentionPolicy) -> Result<(), ServiceError> {
     let named = [("policy", Some(&policy.name)), ("VM", policy.vm.as_ref()), ("job", policy.job.as_ref())];
     for (what, name) in named {
         name.map_or(Ok(()), |name| check_name(what, name)).map_err(ServiceError::invalid)?;
@@ -193,11 +193,7 @@ pub(crate) fn check(catalog: &dyn Catalog, policy: &RetentionPolicy) -> Result<(
 ///
 /// # Errors
 /// As [`check`] and [`check_scope`], and those of the catalog.
-pub(crate) fn set(
-    catalog: &dyn Catalog,
-    caller: &Caller,
-    policy: &RetentionPolicy,
-) -> Result<(), ServiceError> {
+pub(crate) fn set(catalog: &Catalog, caller: &Caller, policy: &RetentionPolicy) -> Result<(), ServiceError> {
     check(catalog, policy)?;
     check_scope(caller, policy)?;
     Ok(catalog.set_policy(policy, &caller.token.name)?)
@@ -216,7 +212,7 @@ pub(crate) fn new_id(clock: &dyn Clock) -> Result<PolicyId, ServiceError> {
 /// # Errors
 /// Those of the catalog.
 pub(crate) fn named(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     namespaces: Option<&[NamespaceId]>,
 ) -> Result<Vec<(RetentionPolicy, String)>, ServiceError> {
     let found = catalog.policies(namespaces)?;

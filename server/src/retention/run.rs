@@ -71,7 +71,7 @@ impl Work {
     /// # Errors
     /// `Invalid` when the policy is switched off and this is no dry run.
     pub(crate) fn of_policy(
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         policy: &RetentionPolicy,
         who: &str,
         dry_run: bool,
@@ -125,7 +125,7 @@ impl Subject {
     ///
     /// # Errors
     /// `Invalid` when they were changed; those of the catalog.
-    fn check_unchanged(&self, catalog: &dyn Catalog, namespace: NamespaceId) -> Result<(), ServiceError> {
+    fn check_unchanged(&self, catalog: &Catalog, namespace: NamespaceId) -> Result<(), ServiceError> {
         match self {
             Self::Policy { all, .. } if policies::of_namespace(catalog, namespace)? != *all => {
                 Err(ServiceError::invalid(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_catalog::testing::fixture::Fixture;
-use holdfast_engine::catalog::{RetentionPolicy, SqliteCatalog};
+use holdfast_engine::catalog::{Catalog, RetentionPolicy};
 use holdfast_engine::clock::Clock as _;
 use holdfast_engine::ids::{NamespaceId, PolicyId};
 use holdfast_retention::{Rules, TimeZone};
@@ -95,9 +95,8 @@ fn the_newest_whole_one_is_told_by_no_clock() {
     const DAY_MS: i64 = 86_400_000;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("catalog.db");
-    let fixture = Fixture::new(&|clock| {
-        SqliteCatalog::create(&path, clock).map(|catalog| Arc::new(catalog) as _).unwrap()
-    });
+    let fixture =
+        Fixture::new(&|clock| Catalog::create(&path, clock).map(|catalog| Arc::new(catalog) as _).unwrap());
     let commit = |days_ahead: i64, is_whole: bool| {
         fixture.clock.advance_ms(DAY_MS);
         let mut commit = fixture.commit("web", "nightly");

@@ -19,7 +19,7 @@ pub const FIRST_TOKEN_FILE: &str = "admin.token";
 /// Creates the first token when there is none at all. The file is written before the catalog's row: a crash between
 /// the two leaves a file whose token does not work, and the next start replaces it.
 pub(super) fn ensure_first_token(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     clock: &dyn Clock,
     path: &Path,
 ) -> Result<bool, StartError> {
@@ -36,7 +36,7 @@ pub(super) fn ensure_first_token(
 /// # Errors
 /// [`StartError`].
 pub fn create_recovery_token(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     clock: &dyn Clock,
     path: &Path,
 ) -> Result<String, StartError> {
@@ -50,7 +50,7 @@ pub fn create_recovery_token(
 }
 
 fn create_admin_token(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     clock: &dyn Clock,
     path: &Path,
     name: &str,

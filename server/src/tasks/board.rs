@@ -62,7 +62,7 @@ pub(super) struct Entry {
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Board {
-    catalog: Arc<dyn Catalog>,
+    catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
     pub(super) entries: Vec<Entry>,
     /// No attempt begins any more.
@@ -141,7 +141,7 @@ impl Entry {
 }
 
 impl Board {
-    pub(super) fn new(catalog: Arc<dyn Catalog>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(catalog: Arc<Catalog>, clock: Arc<dyn Clock>) -> Self {
         Self { catalog, clock, entries: Vec::new(), stopping: false }
     }
 
@@ -458,7 +458,7 @@ fn end(entry: &mut Entry, status: TaskStatus, now_ms: i64) {
 }
 
 /// Tries to write all of an entry; what cannot be written now is tried again.
-fn save(catalog: &dyn Catalog, entry: &mut Entry) {
+fn save(catalog: &Catalog, entry: &mut Entry) {
     let mut write = || -> Result<(), CatalogError> {
         if !entry.added {
             // As it was when it was added: what has ended is not.

@@ -107,7 +107,7 @@ impl Surroundings for Activity {
 /// What tasks are made of.
 #[derive(Debug)]
 pub(crate) struct TaskParts {
-    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timer: Arc<dyn Timer>,
     pub(crate) surroundings: Arc<dyn Surroundings>,

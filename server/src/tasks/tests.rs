@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use holdfast_engine::catalog::{SqliteCatalog, TaskStatus};
+use holdfast_engine::catalog::{Catalog, TaskStatus};
 use holdfast_engine::clock::ManualClock;
 use holdfast_volume::testing::ManualTimer;
 
@@ -102,7 +102,7 @@ impl Surroundings for Beside {
 
 struct Bench {
     _folder: tempfile::TempDir,
-    sqlite: Arc<SqliteCatalog>,
+    sqlite: Arc<Catalog>,
     clock: Arc<ManualClock>,
     timer: Arc<ManualTimer>,
     beside: Arc<Beside>,
@@ -123,8 +123,8 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(START_MS));
         let path = folder.path().join("catalog.db");
-        let sqlite = Arc::new(SqliteCatalog::create(&path, Arc::<ManualClock>::clone(&clock)).unwrap());
-        let catalog: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&sqlite);
+        let sqlite = Arc::new(Catalog::create(&path, Arc::<ManualClock>::clone(&clock)).unwrap());
+        let catalog: Arc<Catalog> = Arc::<Catalog>::clone(&sqlite);
         let (timer, beside) = (Arc::<ManualTimer>::default(), Arc::<Beside>::default());
         let tasks = open(&catalog, &clock, &timer, &beside, &[&reclaim, &verify]);
         Self { _folder: folder, sqlite, clock, timer, beside, reclaim, verify, tasks }
@@ -171,7 +171,7 @@ impl Bench {
 }
 
 fn open(
-    catalog: &Arc<dyn Catalog>,
+    catalog: &Arc<Catalog>,
     clock: &Arc<ManualClock>,
     timer: &Arc<ManualTimer>,
     beside: &Arc<Beside>,

@@ -1,11 +1,11 @@
 //! Questions about compression details and what they add up to: for tables, charts and metrics.
 //!
-//! [`Reports`] is the part of [`Catalog`](super::Catalog) that answers them. Nothing here changes anything.
+//! Nothing here changes anything.
 //!
 //! Invariants:
 //! - **Sorting is by the numbers people see**: computed columns come from `holdfast_proto::details`, whichever
 //!   database is behind the catalog. Rows without a number come last, in both directions; rows that compare
-//!   equal stay in the order of [`Reports::details`], oldest first.
+//!   equal stay in the order of [`Catalog::details`], oldest first.
 //! - **An offset past the end is an empty page**, with the right total beside it.
 //! - **Memory does not grow with history**: what an answer holds is a page, or what each VM, job and disk adds up to.
 //! - Every list is bounded: a page by its limit, a series by its days and groups, a search by its length.
@@ -17,22 +17,27 @@ use std::fmt;
 
 use holdfast_proto::details::Totals;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
+
+use crate::sqlite::connection::open_reader;
+use crate::sqlite::details::sorted::{self, AllSorted, Window};
+use crate::sqlite::details::{self, days, history, protected, totals};
+use crate::sqlite::{self, BUSY_TIMEOUT, Catalog};
+use crate::{DetailFilter, DetailRow, Page, PageRequest, Result, validate};
+
 pub use overviews::{
     BackupCost, ContainerTotals, DiskOverview, DiskQuery, JobOverview, LastRun, LatestBackup,
     NamespaceOverview, RepositoryOverview, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
 
-use super::{DetailFilter, DetailRow, Page, PageRequest, Result};
-
-/// Rows of compression details in one page of [`Reports::details`] at most, and when the caller leaves it open.
+/// Rows of compression details in one page of [`Catalog::details`] at most, and when the caller leaves it open.
 pub const DETAILS_PER_PAGE_MAX: u32 = 10_000;
 pub(super) const DETAILS_PER_PAGE: u32 = 1000;
 
 /// Rows or groups in one page at most.
 pub const REPORT_PAGE_MAX: u32 = 2000;
 
-/// Runs that [`Reports::detail_totals`] lists at most: some 20 MB. Whoever wants others filters.
+/// Runs that [`Catalog::detail_totals`] lists at most: some 20 MB. Whoever wants others filters.
 pub(super) const RUNS_SHOWN_MAX: usize = 20_000;
 
 /// Points of a trend, and earlier rows of a history, at most.
@@ -113,80 +118,155 @@ pub struct ProtectedDay {
 /// Across processes: each answer is of one moment, whatever is written meanwhile. Answers may take seconds, so
 /// an implementation gives them resources of their own: [`Access`](super::Access) and what a commit reads never
 /// wait for them.
-pub trait Reports: Send + Sync + fmt::Debug {
+impl Catalog {
     /// Compression details, oldest first: by start, run, session and disk. `Invalid`: the page token is
     /// not of this list.
-    fn details(&self, filter: &DetailFilter, page: PageRequest<'_>) -> Result<Page<DetailRow>>;
+    pub fn details(&self, filter: &DetailFilter, page: PageRequest<'_>) -> Result<Page<DetailRow>> {
+        validate::detail_filter(filter)?;
+        self.report(|c| details::list(c, filter, page))
+    }
+
     /// A page of the rows that match, sorted, and how many match in all.
-    fn details_sorted(
+    pub fn details_sorted(
         &self,
         filter: &DetailFilter,
         order: SortOrder,
         offset: u64,
         limit: u32,
-    ) -> Result<(Vec<DetailEntry>, u64)>;
+    ) -> Result<(Vec<DetailEntry>, u64)> {
+        validate::detail_filter(filter)?;
+        validate::report_page(limit)?;
+        self.report(|c| sorted::page(c, filter, order, Window::new(offset, limit)))
+    }
+
     /// All rows that match, for one who takes them a page at a time, however slowly. Which they are and their order are
     /// of one moment.
-    fn all_sorted(&self, filter: &DetailFilter, order: SortOrder) -> Result<Box<dyn SortedRows>>;
+    pub fn all_sorted(&self, filter: &DetailFilter, order: SortOrder) -> Result<Box<dyn SortedRows>> {
+        validate::detail_filter(filter)?;
+        Ok(Box::new(AllSorted::new(open_reader(&self.path, BUSY_TIMEOUT)?, filter, order)?))
+    }
+
     /// One row, if it is there.
-    fn detail(&self, session: SessionId, position: u32) -> Result<Option<DetailEntry>>;
+    pub fn detail(&self, session: SessionId, position: u32) -> Result<Option<DetailEntry>> {
+        self.report(|c| history::one(c, session, position))
+    }
+
     /// Up to `limit` earlier rows of the same disk of the same VM, oldest first. `Invalid`: `limit` is above
     /// [`HISTORY_MAX`].
-    fn detail_history(&self, entry: &DetailEntry, limit: u32) -> Result<Vec<DetailRow>>;
-    /// [`Reports::detail_history`] of each of these rows, on one snapshot.
-    fn detail_histories(&self, entries: &[DetailEntry], limit: u32) -> Result<Vec<Vec<DetailRow>>>;
+    pub fn detail_history(&self, entry: &DetailEntry, limit: u32) -> Result<Vec<DetailRow>> {
+        validate::history(limit)?;
+        self.report(|c| history::before(c, entry, limit))
+    }
+
+    /// [`Catalog::detail_history`] of each of these rows, on one snapshot.
+    pub fn detail_histories(&self, entries: &[DetailEntry], limit: u32) -> Result<Vec<Vec<DetailRow>>> {
+        validate::history(limit)?;
+        validate::report_page(u32::try_from(entries.len()).unwrap_or(u32::MAX))?;
+        self.report(|c| entries.iter().map(|entry| history::before(c, entry, limit)).collect())
+    }
+
     /// A page of the sums over the rows that match, sorted, and how many groups there are. Groups that compare
     /// equal are in order of their names; runs, of their time. `Invalid`: a page of runs beyond the first 20,000.
-    fn detail_totals(
+    pub fn detail_totals(
         &self,
         filter: &DetailFilter,
         by: TotalsBy,
         order: TotalsOrder,
         offset: u64,
         limit: u32,
-    ) -> Result<(Vec<DetailTotals>, u64)>;
+    ) -> Result<(Vec<DetailTotals>, u64)> {
+        validate::detail_filter(filter)?;
+        validate::report_page(limit)?;
+        self.report(|c| totals::page(c, filter, by, order, Window::new(offset, limit)))
+    }
+
     /// The rows that match, added up per day and group, in order of day, namespace and name. Days and groups
     /// without rows are not there. `Invalid`: by run or disk, or more than [`DAY_GROUPS_MAX`] sums.
-    fn detail_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>>;
+    pub fn detail_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>> {
+        validate::detail_filter(filter)?;
+        validate::day_groups(by)?;
+        self.report(|c| days(c, filter, by))
+    }
+
     /// What was protected at the end of each day: the bytes of the restore point each VM had finished last by
     /// then, added up per group, in order of day, namespace and name. Only days on which a group's restore
     /// points changed are there; what was protected before `since_ms` is told as of its day. Statuses of the
     /// filter do not matter. `Invalid`: by run or disk.
-    fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>>;
+    pub fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>> {
+        validate::detail_filter(filter)?;
+        validate::day_groups(by)?;
+        self.report(|c| protected::days(c, filter, by))
+    }
 
     /// A page of the VMs that match, and how many match in all.
-    fn vm_overviews(
+    pub fn vm_overviews(
         &self,
         namespaces: Option<&[NamespaceId]>,
         query: &VmQuery,
-    ) -> Result<(Vec<VmOverview>, u64)>;
+    ) -> Result<(Vec<VmOverview>, u64)> {
+        validate::scope(namespaces)?;
+        validate::search(query.search.as_deref())?;
+        validate::report_page(query.limit)?;
+        self.report(|c| sqlite::overviews::vms(c, namespaces, query))
+    }
+
     /// A page of the disks of the VMs' latest restore points, by namespace, VM and place, and how many there
     /// are.
-    fn disk_overviews(
+    pub fn disk_overviews(
         &self,
         namespaces: Option<&[NamespaceId]>,
         query: &DiskQuery,
-    ) -> Result<(Vec<DiskOverview>, u64)>;
+    ) -> Result<(Vec<DiskOverview>, u64)> {
+        validate::scope(namespaces)?;
+        validate::report_page(query.limit)?;
+        self.report(|c| sqlite::overviews::disks(c, namespaces, query))
+    }
+
     /// What is protected, and what was written since each of these times (`None`: ever), all of one moment. Does not read
     /// rows from before the earliest time.
-    fn repository_overview(
+    pub fn repository_overview(
         &self,
         namespaces: Option<&[NamespaceId]>,
         since_ms: &[Option<i64>],
-    ) -> Result<RepositoryOverview>;
+    ) -> Result<RepositoryOverview> {
+        validate::scope(namespaces)?;
+        self.report(|c| sqlite::overviews::repository(c, namespaces, since_ms))
+    }
+
     /// Every job, by namespace and name.
-    fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>>;
+    pub fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>> {
+        validate::scope(namespaces)?;
+        self.report(|c| sqlite::overviews::jobs(c, namespaces))
+    }
+
     /// The namespaces, by name.
-    fn namespace_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceOverview>>;
+    pub fn namespace_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceOverview>> {
+        validate::scope(namespaces)?;
+        self.report(|c| sqlite::overviews::namespaces(c, namespaces))
+    }
+
     /// What each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than
     /// [`BACKUPS_PER_PAGE_MAX`](super::BACKUPS_PER_PAGE_MAX).
-    fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>>;
+    pub fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>> {
+        validate::at_once("backups", backups.len())?;
+        self.report(|c| sqlite::overviews::backup_costs(c, backups))
+    }
+
     /// Containers added up by class and state; kinds without containers are not there.
-    fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>>;
+    pub fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>> {
+        validate::scope(namespaces)?;
+        self.report(|c| sqlite::overviews::container_totals(c, namespaces))
+    }
+
     /// Up to `max` live containers of a class, evenly spaced by number, and how many there are.
-    fn sample_containers(&self, class: ContainerClass, max: u32) -> Result<(Vec<ContainerId>, u64)>;
+    pub fn sample_containers(&self, class: ContainerClass, max: u32) -> Result<(Vec<ContainerId>, u64)> {
+        self.report(|c| sqlite::overviews::sample_containers(c, class, max))
+    }
+
     /// Bytes of the containers there are by the UTC day they were begun on (days since 1970-01-01), in order.
-    fn container_days(&self) -> Result<Vec<(i32, u64)>>;
+    pub fn container_days(&self) -> Result<Vec<(i32, u64)>> {
+        self.report(sqlite::overviews::container_days)
+    }
 }
 
 /// Rows in order.

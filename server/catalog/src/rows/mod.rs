@@ -8,7 +8,6 @@ mod backup;
 mod container;
 mod detail;
 mod expiring;
-mod lease;
 mod parity;
 mod places;
 mod quota;
@@ -29,7 +28,6 @@ pub use backup::{
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;
-pub use lease::LeaseRecord;
 pub use parity::{ParityGroup, ParityTotals};
 pub use places::BackupPlaces;
 pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};

@@ -7,7 +7,7 @@ use super::NamespaceRecord;
 /// What keeps a restore point from being deleted. The default: nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetentionLock {
-    /// Locked until the lock clock passes this; see [`Retention::lock_time`](crate::Retention::lock_time). Never gets
+    /// Locked until the lock clock passes this; see [`Catalog::lock_time`](crate::Catalog::lock_time). Never gets
     /// earlier.
     pub until_ms: Option<i64>,
     /// Held without an end.

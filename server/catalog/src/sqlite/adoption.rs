@@ -8,7 +8,7 @@ use crate::{AuditEntry, BackupRecord, PointRecord, PointState, Result};
 
 /// (L5) Takes over what a point says of a restore point that is known: the stricter lock always. A row that says more
 /// than the point then is stale. (P10) Names were taken over before, of all restore points at once.
-pub(super) fn adopt(
+pub(crate) fn adopt(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     point: &PointRecord,

@@ -10,7 +10,7 @@ use crate::{
     BackupShareRecord, Result,
 };
 
-pub(super) fn record(tx: &Transaction<'_>, found: &AttributionRecord) -> Result<()> {
+pub(crate) fn record(tx: &Transaction<'_>, found: &AttributionRecord) -> Result<()> {
     tx.execute_batch(
         "DELETE FROM attributed_backups; DELETE FROM attributed_vms; DELETE FROM attributed_jobs; \
          DELETE FROM attribution;",
@@ -53,7 +53,7 @@ pub(super) fn record(tx: &Transaction<'_>, found: &AttributionRecord) -> Result<
     Ok(())
 }
 
-pub(super) fn state(connection: &Connection) -> Result<Option<AttributionState>> {
+pub(crate) fn state(connection: &Connection) -> Result<Option<AttributionState>> {
     let read = |row: &Row<'_>| {
         Ok(AttributionState {
             at_ms: row.get("at_ms")?,
@@ -64,7 +64,7 @@ pub(super) fn state(connection: &Connection) -> Result<Option<AttributionState>>
     connection.query_row("SELECT * FROM attribution", [], read).optional().or_error("read")
 }
 
-pub(super) fn shares(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupShareRecord>> {
+pub(crate) fn shares(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupShareRecord>> {
     let mut find =
         connection.prepare_cached("SELECT * FROM attributed_backups WHERE backup_id = ?").or_error("read")?;
     let read = |row: &Row<'_>| {
@@ -78,7 +78,7 @@ pub(super) fn shares(connection: &Connection, backups: &[BackupId]) -> Result<Ve
     found.filter_map(Result::transpose).collect()
 }
 
-pub(super) fn groups(
+pub(crate) fn groups(
     connection: &Connection,
     by: AttributedBy,
     namespaces: Option<&[NamespaceId]>,

@@ -14,8 +14,8 @@ use crate::{
     Page, PageRequest, Result, new_id, validate,
 };
 
-pub(super) const SELECT: &str = "SELECT * FROM audit";
-pub(super) const ORDER: &str = "ORDER BY id DESC";
+pub(crate) const SELECT: &str = "SELECT * FROM audit";
+pub(crate) const ORDER: &str = "ORDER BY id DESC";
 
 /// The key that an actor's further keys share, and what their entry is about. No other key is empty.
 const SHARED_KEY: &str = "";
@@ -27,7 +27,7 @@ const ACCESS_ACTIONS: &str = "'token.create', 'token.revoke', 'token.enable', 'v
      'server.recover', 'backup.delete', 'policy.set', 'policy.remove', 'vm.remove', 'vm.rename', 'job.rename'";
 
 /// The id of the last entry, and whether one of these is after `after`.
-pub(super) fn access_changed_since(connection: &Connection, after: u128) -> Result<(u128, bool)> {
+pub(crate) fn access_changed_since(connection: &Connection, after: u128) -> Result<(u128, bool)> {
     let last = connection
         .prepare_cached("SELECT id FROM audit ORDER BY id DESC LIMIT 1")
         .and_then(|mut s| s.query_row([], |row| id(row, "id")).optional())
@@ -38,13 +38,13 @@ pub(super) fn access_changed_since(connection: &Connection, after: u128) -> Resu
     Ok((last.map_or(0, u128::from_be_bytes), changed))
 }
 
-pub(super) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry) -> Result<()> {
+pub(crate) fn add(connection: &Connection, clock: &dyn Clock, entry: &AuditEntry) -> Result<()> {
     let at_ms = clock.now_ms();
     insert(connection, clock, entry, None, (1, at_ms, at_ms))
 }
 
 /// (A13) Adds one event now that counts with others of its key.
-pub(super) fn add_repeated(
+pub(crate) fn add_repeated(
     connection: &Connection,
     clock: &dyn Clock,
     entry: AuditEntry,
@@ -53,8 +53,8 @@ pub(super) fn add_repeated(
     repeat(connection, clock, &AuditRepeat::once(entry, key, clock.now_ms()))
 }
 
-/// (A13) See [`Audit::audit_repeats`](crate::Audit::audit_repeats).
-pub(super) fn repeat(connection: &Connection, clock: &dyn Clock, repeat: &AuditRepeat) -> Result<()> {
+/// (A13) See [`Catalog::audit_repeats`](crate::Catalog::audit_repeats).
+pub(crate) fn repeat(connection: &Connection, clock: &dyn Clock, repeat: &AuditRepeat) -> Result<()> {
     let AuditRepeat { entry, key, count, first_ms, last_ms } = repeat;
     let known = in_window(connection, entry, *last_ms)?;
     let key = validate::clip(key);
@@ -86,7 +86,7 @@ fn in_window(connection: &Connection, entry: &AuditEntry, now_ms: i64) -> Result
         .or_error("read")
 }
 
-pub(super) const IN_WINDOW: &str = "SELECT id, repeat_key FROM audit WHERE action = ? AND who = ? AND at_ms > ? \
+pub(crate) const IN_WINDOW: &str = "SELECT id, repeat_key FROM audit WHERE action = ? AND who = ? AND at_ms > ? \
      AND at_ms <= ? AND repeat_key IS NOT NULL ORDER BY at_ms DESC";
 
 fn count_in(
@@ -161,7 +161,7 @@ fn next_id(connection: &Connection, clock: &dyn Clock) -> Result<Ulid> {
     }
 }
 
-pub(super) fn list(connection: &Connection, page: PageRequest<'_>) -> Result<Page<AuditRecord>> {
+pub(crate) fn list(connection: &Connection, page: PageRequest<'_>) -> Result<Page<AuditRecord>> {
     let mut conditions = Conditions::default();
     if let Some(key) = page::decode(List::Audit, &(), page.token)? {
         conditions.push("id < ?", [Value::Blob(key)]);

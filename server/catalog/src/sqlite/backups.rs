@@ -16,29 +16,29 @@ use crate::{
     RootRecord, RunRecord, VmRecord,
 };
 
-pub(super) const SELECT: &str = "SELECT b.*, n.name AS namespace, j.name AS job, v.name AS vm FROM backups b \
+pub(crate) const SELECT: &str = "SELECT b.*, n.name AS namespace, j.name AS job, v.name AS vm FROM backups b \
      CROSS JOIN namespaces n ON n.id = b.namespace_id CROSS JOIN jobs j ON j.id = b.job_id \
      CROSS JOIN vms v ON v.id = b.vm_id";
 
-pub(super) const ORDER: &str = "ORDER BY b.started_ms DESC, b.id DESC";
+pub(crate) const ORDER: &str = "ORDER BY b.started_ms DESC, b.id DESC";
 
-pub(super) fn by_id(connection: &Connection, id: BackupId) -> Result<Option<BackupRecord>> {
+pub(crate) fn by_id(connection: &Connection, id: BackupId) -> Result<Option<BackupRecord>> {
     one(connection, "WHERE b.id = ?", [id.to_bytes()])
 }
 
 /// Reads each, to see that it can be read.
-pub(super) fn read_each(connection: &Connection) -> Result<()> {
+pub(crate) fn read_each(connection: &Connection) -> Result<()> {
     connection
         .prepare(SELECT)
         .and_then(|mut s| s.query_map([], read)?.try_for_each(|row| row.map(drop)))
         .or_error("read")
 }
 
-pub(super) fn by_session(connection: &Connection, session: SessionId) -> Result<Option<BackupRecord>> {
+pub(crate) fn by_session(connection: &Connection, session: SessionId) -> Result<Option<BackupRecord>> {
     one(connection, "WHERE b.session_id = ?", [session.to_bytes()])
 }
 
-pub(super) fn latest(
+pub(crate) fn latest(
     connection: &Connection,
     namespace: NamespaceId,
     vm: &str,
@@ -48,10 +48,10 @@ pub(super) fn latest(
     one(connection, "WHERE b.vm_id = ? ORDER BY b.ordinal DESC LIMIT 1", [vm])
 }
 
-pub(super) const BEFORE: &str = "WHERE b.vm_id = (SELECT vm_id FROM backups WHERE id = ?1) \
+pub(crate) const BEFORE: &str = "WHERE b.vm_id = (SELECT vm_id FROM backups WHERE id = ?1) \
      AND b.ordinal < (SELECT ordinal FROM backups WHERE id = ?1) ORDER BY b.ordinal DESC LIMIT ?2";
 
-pub(super) fn before(connection: &Connection, id: BackupId, limit: u32) -> Result<Vec<BackupRecord>> {
+pub(crate) fn before(connection: &Connection, id: BackupId, limit: u32) -> Result<Vec<BackupRecord>> {
     let found: Vec<BackupRecord> = connection
         .prepare_cached(&format!("{SELECT} {BEFORE}"))
         .and_then(|mut s| s.query_map(params![id.to_bytes(), limit], read)?.collect())
@@ -59,7 +59,7 @@ pub(super) fn before(connection: &Connection, id: BackupId, limit: u32) -> Resul
     found.into_iter().map(|backup| with_disks(connection, backup)).collect()
 }
 
-pub(super) fn find(
+pub(crate) fn find(
     connection: &Connection,
     namespace: NamespaceId,
     id_prefix: &str,
@@ -93,7 +93,7 @@ fn prefix_range(prefix: &str) -> Option<(Ulid, Ulid)> {
     Some((padded('0')?, padded('Z')?))
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     filter: &BackupFilter,
     page: PageRequest<'_>,
@@ -125,7 +125,7 @@ pub(super) fn list(
 }
 
 /// `None`: nothing can match.
-pub(super) fn conditions(connection: &Connection, filter: &BackupFilter) -> Result<Option<Conditions>> {
+pub(crate) fn conditions(connection: &Connection, filter: &BackupFilter) -> Result<Option<Conditions>> {
     let BackupFilter { namespaces, vm, job, since_ms, until_ms } = filter;
     if namespaces.as_ref().is_some_and(Vec::is_empty) {
         return Ok(None);
@@ -152,7 +152,7 @@ pub(super) fn conditions(connection: &Connection, filter: &BackupFilter) -> Resu
     Ok(Some(conditions))
 }
 
-pub(super) fn vms(
+pub(crate) fn vms(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
     page: PageRequest<'_>,
@@ -207,7 +207,7 @@ fn read_vm(row: &Row<'_>) -> rusqlite::Result<VmRecord> {
     })
 }
 
-pub(super) fn roots(
+pub(crate) fn roots(
     connection: &Connection,
     after: Option<(BackupId, u32)>,
     limit: u32,
@@ -232,7 +232,7 @@ pub(super) fn roots(
         .or_error("read")
 }
 
-pub(super) fn run(connection: &Connection, run: RunId) -> Result<Option<RunRecord>> {
+pub(crate) fn run(connection: &Connection, run: RunId) -> Result<Option<RunRecord>> {
     let read = |row: &Row<'_>| {
         Ok(RunRecord {
             id: RunId::from_bytes(id(row, "id")?),
@@ -260,7 +260,7 @@ fn one(connection: &Connection, condition: &str, values: impl Params) -> Result<
 }
 
 /// Names of the disks that a restore point lacks.
-pub(super) fn missing_disks(row: &Row<'_>) -> rusqlite::Result<Vec<String>> {
+pub(crate) fn missing_disks(row: &Row<'_>) -> rusqlite::Result<Vec<String>> {
     let names: String = row.get("missing_disks")?;
     Ok(names.lines().map(str::to_owned).collect())
 }

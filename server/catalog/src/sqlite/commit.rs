@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Writes a backup whose commit was validated.
-pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
+pub(crate) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCommit) -> Result<()> {
     let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers, lock } = commit;
     if let Some(known) = backups::by_id(tx, *backup)? {
         return if known.session == attempt.session {
@@ -57,7 +57,7 @@ pub(super) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
 }
 
 /// Writes the record of an attempt that was validated.
-pub(super) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun) -> Result<()> {
+pub(crate) fn failed(tx: &Transaction<'_>, clock: &dyn Clock, failed: &FailedRun) -> Result<()> {
     let FailedRun { attempt, details, containers } = failed;
     if let Some(made) = backups::by_session(tx, attempt.session)? {
         return Err(CatalogError::exists("backup", made.id));
@@ -99,7 +99,7 @@ fn write_refs(
 
 /// VM, job and run; created when they are new. (P9) A run that is known brings its job: it may have got another name
 /// since the attempt began.
-pub(super) fn write_names(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<AttemptRefs> {
+pub(crate) fn write_names(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<AttemptRefs> {
     let vm = ensure_named(tx, clock, "vms", attempt, &attempt.vm)?;
     // A removed VM is in use again.
     tx.prepare_cached("UPDATE vms SET removed_ms = NULL WHERE id = ? AND removed_ms IS NOT NULL")
@@ -114,7 +114,7 @@ pub(super) fn write_names(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Att
 }
 
 /// The attempt's job by name; created when it is new.
-pub(super) fn ensure_job(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<[u8; 16]> {
+pub(crate) fn ensure_job(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Attempt) -> Result<[u8; 16]> {
     ensure_named(tx, clock, "jobs", attempt, &attempt.job)
 }
 
@@ -142,7 +142,7 @@ fn ensure_named(
 ///
 /// # Errors
 /// `Invalid` when it is of another owner or namespace.
-pub(super) fn known_run(connection: &Connection, attempt: &Attempt) -> Result<Option<RunRecord>> {
+pub(crate) fn known_run(connection: &Connection, attempt: &Attempt) -> Result<Option<RunRecord>> {
     let Some(run) = backups::run(connection, attempt.run)? else { return Ok(None) };
     if run.namespace != attempt.namespace || run.owner != attempt.owner {
         // Says nothing of the job or the namespace the run belongs to: the agent may not be allowed to know.
@@ -175,7 +175,7 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
 }
 
 /// A backup of this ordinal.
-pub(super) fn insert_backup(
+pub(crate) fn insert_backup(
     tx: &Transaction<'_>,
     attempt: &Attempt,
     backup: BackupId,
@@ -210,7 +210,7 @@ pub(super) fn insert_backup(
     Ok(())
 }
 
-pub(super) fn insert_disk(
+pub(crate) fn insert_disk(
     tx: &Transaction<'_>,
     backup: BackupId,
     position: u32,
@@ -256,7 +256,7 @@ fn audit_entry(attempt: &Attempt, action: &str, object: String, detail: String) 
     AuditEntry { who: attempt.who.clone(), action: action.to_owned(), object, detail }
 }
 
-pub(super) fn write_audit(
+pub(crate) fn write_audit(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     attempt: &Attempt,

@@ -6,7 +6,7 @@ use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, int};
 use crate::{CommitState, Result};
 
-pub(super) fn state(connection: &Connection) -> Result<CommitState> {
+pub(crate) fn state(connection: &Connection) -> Result<CommitState> {
     let read = |row: &Row<'_>| {
         Ok(CommitState {
             last: count(row, "last_commit")?,
@@ -20,31 +20,31 @@ pub(super) fn state(connection: &Connection) -> Result<CommitState> {
         .or_error("read")
 }
 
-pub(super) fn set_written(tx: &Transaction<'_>, written: bool) -> Result<()> {
+pub(crate) fn set_written(tx: &Transaction<'_>, written: bool) -> Result<()> {
     tx.execute("UPDATE repository SET points_written = ?", [written]).or_error("write")?;
     Ok(())
 }
 
 /// (G10) Something is going to be deleted.
-pub(super) fn raise_generation(tx: &Transaction<'_>) -> Result<()> {
+pub(crate) fn raise_generation(tx: &Transaction<'_>) -> Result<()> {
     tx.execute("UPDATE repository SET generation = generation + 1", []).or_error("write")?;
     Ok(())
 }
 
-pub(super) fn note_generation(tx: &Transaction<'_>, generation: u64) -> Result<()> {
+pub(crate) fn note_generation(tx: &Transaction<'_>, generation: u64) -> Result<()> {
     let generation = int("generation", generation)?;
     tx.execute("UPDATE repository SET generation = max(generation, ?)", [generation]).or_error("write")?;
     Ok(())
 }
 
-pub(super) fn last_commit(connection: &Connection) -> Result<u64> {
+pub(crate) fn last_commit(connection: &Connection) -> Result<u64> {
     connection
         .query_row("SELECT last_commit FROM repository", [], |row| count(row, "last_commit"))
         .or_error("read")
 }
 
 /// Remembers that a commit number is used.
-pub(super) fn note_number(tx: &Transaction<'_>, number: u64) -> Result<()> {
+pub(crate) fn note_number(tx: &Transaction<'_>, number: u64) -> Result<()> {
     let number = int("commit number", number)?;
     tx.prepare_cached("UPDATE repository SET last_commit = max(last_commit, ?)")
         .and_then(|mut s| s.execute([number]))
@@ -53,7 +53,7 @@ pub(super) fn note_number(tx: &Transaction<'_>, number: u64) -> Result<()> {
 }
 
 /// The highest commit number of a VM; 0: it has no backup.
-pub(super) fn latest_of_vm(connection: &Connection, refs: &AttemptRefs) -> Result<u64> {
+pub(crate) fn latest_of_vm(connection: &Connection, refs: &AttemptRefs) -> Result<u64> {
     connection
         .prepare_cached("SELECT coalesce(max(ordinal), 0) AS ordinal FROM backups WHERE vm_id = ?")
         .and_then(|mut s| s.query_row([refs.vm], |row| count(row, "ordinal")))

@@ -15,7 +15,7 @@ use crate::{CatalogError, Result};
 const STATEMENTS: usize = 64;
 
 /// Opens the connection that writes.
-pub(super) fn open_writer(path: &Path, create: bool, busy_timeout: Duration) -> Result<Connection> {
+pub(crate) fn open_writer(path: &Path, create: bool, busy_timeout: Duration) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
     let connection = open(path, flags, busy_timeout)?;
@@ -26,7 +26,7 @@ pub(super) fn open_writer(path: &Path, create: bool, busy_timeout: Duration) -> 
 }
 
 /// Opens a connection that only reads.
-pub(super) fn open_reader(path: &Path, busy_timeout: Duration) -> Result<Connection> {
+pub(crate) fn open_reader(path: &Path, busy_timeout: Duration) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = open(path, flags, busy_timeout)?;
     sorted::add_number(&connection).or_error("set up")?;
@@ -64,7 +64,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 /// Turns the write-ahead log on; the database remembers it. Needs the database for itself for a moment, and
 /// where two ask at once SQLite answers `SQLITE_BUSY` at once instead of letting them wait for each other: so
 /// this waits, as long as anything else would.
-pub(super) fn use_log(writer: &Connection, busy_timeout: Duration) -> Result<()> {
+pub(crate) fn use_log(writer: &Connection, busy_timeout: Duration) -> Result<()> {
     let asked = Instant::now();
     loop {
         match try_log(writer) {
@@ -91,12 +91,12 @@ fn try_log(writer: &Connection) -> Result<()> {
 /// SQLite flushes before anything of the old log is overwritten. Never cut off: SQLite does not flush that, so a crash
 /// could leave a log of the old length of which only the beginning can be read, and the next start would put pages
 /// back to what they were at the end of that.
-pub(super) fn checkpoint(writer: &Connection) -> Result<()> {
+pub(crate) fn checkpoint(writer: &Connection) -> Result<()> {
     writer.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).or_error("checkpoint")
 }
 
 /// What is wrong with the database or its references.
-pub(super) fn problems(connection: &Connection, limit: u32) -> Result<Vec<String>> {
+pub(crate) fn problems(connection: &Connection, limit: u32) -> Result<Vec<String>> {
     let mut problems: Vec<String> = connection
         .prepare(&format!("PRAGMA integrity_check({limit})"))
         .and_then(|mut statement| statement.query_map([], |row| row.get(0))?.collect())
@@ -117,7 +117,7 @@ pub(super) fn problems(connection: &Connection, limit: u32) -> Result<Vec<String
 }
 
 /// Pages of the database times their size.
-pub(super) fn size_bytes(connection: &Connection) -> Result<u64> {
+pub(crate) fn size_bytes(connection: &Connection) -> Result<u64> {
     let number = |pragma: &str| -> Result<u64> {
         let value: i64 = connection.pragma_query_value(None, pragma, |row| row.get(0)).or_error("measure")?;
         u64::try_from(value).map_err(|_| CatalogError::Corrupt { detail: format!("{pragma} is {value}") })

@@ -9,7 +9,7 @@ use super::convert::{OrCatalogError, bad_value, count, id, int};
 use super::{commit_numbers, namespaces};
 use crate::{CatalogError, ContainerRecord, ContainerState, Result};
 
-pub(super) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> {
+pub(crate) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> {
     let next: i64 =
         tx.query_row("SELECT next_container FROM repository", [], |row| row.get(0)).or_error("read")?;
     let end = next.saturating_add(i64::from(numbers));
@@ -23,18 +23,18 @@ pub(super) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> 
     Ok(unsigned(next)?..unsigned(end)?)
 }
 
-pub(super) fn settle(tx: &Transaction<'_>, below: u64) -> Result<()> {
+pub(crate) fn settle(tx: &Transaction<'_>, below: u64) -> Result<()> {
     let below = int("settled containers", below)?;
     tx.execute("UPDATE settled SET below = ?1 WHERE below < ?1", [below]).or_error("write")?;
     Ok(())
 }
 
-pub(super) fn settled(connection: &Connection) -> Result<u64> {
+pub(crate) fn settled(connection: &Connection) -> Result<u64> {
     connection.query_row("SELECT below FROM settled", [], |row| count(row, "below")).or_error("read")
 }
 
 /// Keeps a container whose backup is in progress.
-pub(super) fn note_sealed(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
+pub(crate) fn note_sealed(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
     if by_id(tx, container.id)?.is_some() {
         return Ok(());
     }
@@ -58,7 +58,7 @@ pub(super) fn note_sealed(tx: &Transaction<'_>, container: &ContainerRecord) -> 
 }
 
 /// Gives those their sessions left behind to no run.
-pub(super) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
+pub(crate) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
     let adopted = tx
         .execute(
             "INSERT INTO containers (id, class, state, namespace_id, stored_bytes, plain_bytes, chunk_count, \
@@ -78,14 +78,14 @@ pub(super) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
     Ok(adopted as u64)
 }
 
-pub(super) fn sealed(connection: &Connection) -> Result<u64> {
+pub(crate) fn sealed(connection: &Connection) -> Result<u64> {
     connection
         .query_row("SELECT count(*) AS sealed FROM sealed_containers", [], |row| count(row, "sealed"))
         .or_error("read")
 }
 
 /// Adds a container found on the volume.
-pub(super) fn adopt(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
+pub(crate) fn adopt(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
     if namespaces::by_id(tx, container.namespace)?.is_none() {
         return Err(CatalogError::not_found("namespace", container.namespace));
     }
@@ -98,7 +98,7 @@ pub(super) fn adopt(tx: &Transaction<'_>, container: &ContainerRecord) -> Result
 }
 
 /// Adds a container, or gives one that was adopted before to the run that wrote it.
-pub(super) fn add(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
+pub(crate) fn add(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<()> {
     if let Some(known) = by_id(tx, container.id)? {
         return take_over(tx, &known, container);
     }
@@ -154,7 +154,7 @@ fn take_over(tx: &Transaction<'_>, known: &ContainerRecord, told: &ContainerReco
     Ok(())
 }
 
-pub(super) fn condemn_all(tx: &Transaction<'_>, ids: &[ContainerId]) -> Result<()> {
+pub(crate) fn condemn_all(tx: &Transaction<'_>, ids: &[ContainerId]) -> Result<()> {
     if !ids.is_empty() {
         commit_numbers::raise_generation(tx)?;
     }
@@ -168,7 +168,7 @@ fn condemn(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn condemned(connection: &Connection) -> Result<Vec<ContainerRecord>> {
+pub(crate) fn condemned(connection: &Connection) -> Result<Vec<ContainerRecord>> {
     connection
         .prepare_cached("SELECT * FROM containers WHERE state = 'condemned' ORDER BY id")
         .and_then(|mut s| s.query_map([], read)?.collect())
@@ -176,7 +176,7 @@ pub(super) fn condemned(connection: &Connection) -> Result<Vec<ContainerRecord>>
 }
 
 /// Its damage goes with the row.
-pub(super) fn remove_condemned(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
+pub(crate) fn remove_condemned(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
     match by_id(tx, id)? {
         None => return Ok(()),
         Some(known) if known.state == ContainerState::Condemned => {}
@@ -193,14 +193,14 @@ pub(super) fn remove_condemned(tx: &Transaction<'_>, id: ContainerId) -> Result<
     Ok(())
 }
 
-pub(super) fn by_id(connection: &Connection, id: ContainerId) -> Result<Option<ContainerRecord>> {
+pub(crate) fn by_id(connection: &Connection, id: ContainerId) -> Result<Option<ContainerRecord>> {
     connection
         .prepare_cached("SELECT * FROM containers WHERE id = ?")
         .and_then(|mut s| s.query_row([number(id).unwrap_or(-1)], read).optional())
         .or_error("read")
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     after: Option<ContainerId>,
     limit: u32,
@@ -212,16 +212,16 @@ pub(super) fn list(
         .or_error("read")
 }
 
-pub(super) fn number(id: ContainerId) -> Result<i64> {
+pub(crate) fn number(id: ContainerId) -> Result<i64> {
     int("container number", id.get())
 }
 
-pub(super) fn container_id(row: &Row<'_>, column: &str) -> rusqlite::Result<ContainerId> {
+pub(crate) fn container_id(row: &Row<'_>, column: &str) -> rusqlite::Result<ContainerId> {
     let number = count(row, column)?;
     ContainerId::new(number).ok_or_else(|| bad_value(column, format!("{number} is no container number")))
 }
 
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
+pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
     let run: Option<[u8; 16]> = row.get("run_id")?;
     Ok(ContainerRecord {
         id: container_id(row, "id")?,
@@ -236,14 +236,14 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
     })
 }
 
-pub(super) const fn class_word(class: ContainerClass) -> &'static str {
+pub(crate) const fn class_word(class: ContainerClass) -> &'static str {
     match class {
         ContainerClass::Data => "data",
         ContainerClass::Recipe => "recipe",
     }
 }
 
-pub(super) fn class(row: &Row<'_>) -> rusqlite::Result<ContainerClass> {
+pub(crate) fn class(row: &Row<'_>) -> rusqlite::Result<ContainerClass> {
     match row.get_ref("class")?.as_str()? {
         "data" => Ok(ContainerClass::Data),
         "recipe" => Ok(ContainerClass::Recipe),
@@ -259,7 +259,7 @@ const fn state_word(state: ContainerState) -> &'static str {
     }
 }
 
-pub(super) fn state(row: &Row<'_>) -> rusqlite::Result<ContainerState> {
+pub(crate) fn state(row: &Row<'_>) -> rusqlite::Result<ContainerState> {
     match row.get_ref("state")?.as_str()? {
         "live" => Ok(ContainerState::Live),
         "damaged" => Ok(ContainerState::Damaged),

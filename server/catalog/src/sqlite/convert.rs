@@ -7,7 +7,7 @@ use rusqlite::{ErrorCode, Row, ffi};
 use crate::{CatalogError, Result};
 
 /// Turns SQLite's errors into ours.
-pub(super) trait OrCatalogError<T> {
+pub(crate) trait OrCatalogError<T> {
     /// `action` completes "cannot … the catalog".
     fn or_error(self, action: &'static str) -> Result<T>;
 }
@@ -49,24 +49,24 @@ fn classify(action: &'static str, error: rusqlite::Error) -> CatalogError {
 }
 
 /// A count for SQLite.
-pub(super) fn int(what: &str, value: u64) -> Result<i64> {
+pub(crate) fn int(what: &str, value: u64) -> Result<i64> {
     i64::try_from(value)
         .map_err(|_| CatalogError::invalid(format!("{what} is {value}, more than can be kept")))
 }
 
 /// A count from SQLite.
-pub(super) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
+pub(crate) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     let value: i64 = row.get(column)?;
     u64::try_from(value).map_err(|cause| bad_value(column, cause))
 }
 
 /// The 16 bytes of an identifier.
-pub(super) fn id(row: &Row<'_>, column: &str) -> rusqlite::Result<[u8; 16]> {
+pub(crate) fn id(row: &Row<'_>, column: &str) -> rusqlite::Result<[u8; 16]> {
     row.get(column)
 }
 
 /// A word that a column cannot hold.
-pub(super) fn bad_value(
+pub(crate) fn bad_value(
     column: &str,
     cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> rusqlite::Error {

@@ -8,7 +8,7 @@ use super::containers::{by_id, container_id, number};
 use super::convert::OrCatalogError;
 use crate::{CatalogError, DamageChanges, DamageRecord, Result, validate};
 
-pub(super) fn mark(
+pub(crate) fn mark(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     (id, region): (ContainerId, Option<u16>),
@@ -33,7 +33,7 @@ pub(super) fn mark(
 }
 
 /// `healed_ms`: when other copies were found of all that is known to be damaged of a container; `None`: there are none.
-pub(super) fn set_healed(tx: &Transaction<'_>, id: ContainerId, healed_ms: Option<i64>) -> Result<()> {
+pub(crate) fn set_healed(tx: &Transaction<'_>, id: ContainerId, healed_ms: Option<i64>) -> Result<()> {
     let number = known_number(tx, id)?;
     let changed = tx
         .execute(
@@ -44,7 +44,7 @@ pub(super) fn set_healed(tx: &Transaction<'_>, id: ContainerId, healed_ms: Optio
     if changed == 0 { Ok(()) } else { note_change(tx, number) }
 }
 
-pub(super) fn clear(tx: &Transaction<'_>, id: ContainerId, sound: &[Option<u16>]) -> Result<()> {
+pub(crate) fn clear(tx: &Transaction<'_>, id: ContainerId, sound: &[Option<u16>]) -> Result<()> {
     let number = known_number(tx, id)?;
     let mut cleared = 0;
     for region in sound {
@@ -79,14 +79,14 @@ fn note_change(tx: &Transaction<'_>, number: i64) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn damaged(connection: &Connection) -> Result<Vec<DamageRecord>> {
+pub(crate) fn damaged(connection: &Connection) -> Result<Vec<DamageRecord>> {
     connection
         .prepare_cached("SELECT * FROM damage ORDER BY container_id, region")
         .and_then(|mut s| s.query_map([], read)?.collect())
         .or_error("read")
 }
 
-pub(super) fn damage_changed_since(connection: &Connection, change: u64) -> Result<DamageChanges> {
+pub(crate) fn damage_changed_since(connection: &Connection, change: u64) -> Result<DamageChanges> {
     // A number above every change there can be asks for nothing.
     let change = i64::try_from(change).unwrap_or(i64::MAX);
     let last: i64 = connection
@@ -119,14 +119,14 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DamageRecord> {
     })
 }
 
-pub(super) fn note_report(tx: &Transaction<'_>, id: ContainerId, region: u16) -> Result<()> {
+pub(crate) fn note_report(tx: &Transaction<'_>, id: ContainerId, region: u16) -> Result<()> {
     let number = known_number(tx, id)?;
     tx.execute("INSERT INTO reported_regions VALUES (?, ?) ON CONFLICT DO NOTHING", params![number, region])
         .or_error("write")?;
     Ok(())
 }
 
-pub(super) fn forget_report(tx: &Transaction<'_>, id: ContainerId, region: u16) -> Result<()> {
+pub(crate) fn forget_report(tx: &Transaction<'_>, id: ContainerId, region: u16) -> Result<()> {
     tx.execute(
         "DELETE FROM reported_regions WHERE container_id = ? AND region = ?",
         params![number(id)?, region],
@@ -135,7 +135,7 @@ pub(super) fn forget_report(tx: &Transaction<'_>, id: ContainerId, region: u16) 
     Ok(())
 }
 
-pub(super) fn reported(connection: &Connection) -> Result<Vec<(ContainerId, u16)>> {
+pub(crate) fn reported(connection: &Connection) -> Result<Vec<(ContainerId, u16)>> {
     connection
         .prepare_cached("SELECT * FROM reported_regions ORDER BY container_id, region")
         .and_then(|mut s| {

@@ -10,7 +10,7 @@ use super::{audit, backups, commit_numbers, lock_clock, locks, namespaces};
 use crate::{AuditEntry, CatalogError, DeletionRecord, NamespaceRecord, Result};
 
 /// (L1) Nothing is changed before all of them were found to be free.
-pub(super) fn begin(
+pub(crate) fn begin(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     ids: &[BackupId],
@@ -55,7 +55,7 @@ pub(super) fn begin(
     Ok(begun)
 }
 
-pub(super) fn is_begun(connection: &Connection, id: BackupId) -> Result<bool> {
+pub(crate) fn is_begun(connection: &Connection, id: BackupId) -> Result<bool> {
     connection
         .prepare_cached("SELECT 1 FROM deletions WHERE id = ?")
         .and_then(|mut s| s.exists([id.to_bytes()]))
@@ -73,7 +73,7 @@ fn one(connection: &Connection, id: BackupId) -> Result<Vec<DeletionRecord>> {
         .or_error("read")
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     after: Option<BackupId>,
     limit: u32,
@@ -102,7 +102,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DeletionRecord> {
     })
 }
 
-pub(super) fn finish(tx: &Transaction<'_>, ids: &[BackupId]) -> Result<()> {
+pub(crate) fn finish(tx: &Transaction<'_>, ids: &[BackupId]) -> Result<()> {
     let mut delete = tx.prepare_cached("DELETE FROM deletions WHERE id = ?").or_error("write")?;
     for id in ids {
         delete.execute([id.to_bytes()]).or_error("write")?;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::convert::{OrCatalogError, id};
 use crate::{CatalogError, EXPIRING_PER_TOKEN_MAX, ExpiringRecord, Result};
 
-pub(super) fn create(tx: &Transaction<'_>, record: &ExpiringRecord) -> Result<()> {
+pub(crate) fn create(tx: &Transaction<'_>, record: &ExpiringRecord) -> Result<()> {
     if super::tokens::by_id(tx, record.token)?.is_none() {
         return Err(CatalogError::not_found("token", record.token));
     }
@@ -40,7 +40,7 @@ pub(super) fn create(tx: &Transaction<'_>, record: &ExpiringRecord) -> Result<()
     Ok(())
 }
 
-pub(super) fn by_hash(
+pub(crate) fn by_hash(
     connection: &Connection,
     now_ms: i64,
     id_hash: &[u8; 32],
@@ -60,7 +60,7 @@ pub(super) fn by_hash(
         .or_error("read")
 }
 
-pub(super) fn extend(tx: &Transaction<'_>, now_ms: i64, id_hash: &[u8; 32], expires_ms: i64) -> Result<()> {
+pub(crate) fn extend(tx: &Transaction<'_>, now_ms: i64, id_hash: &[u8; 32], expires_ms: i64) -> Result<()> {
     let changed = tx
         .execute(
             "UPDATE web_sessions SET expires_ms = ?1 WHERE id_hash = ?2 AND expires_ms > ?3 AND ?1 > created_ms",
@@ -73,29 +73,29 @@ pub(super) fn extend(tx: &Transaction<'_>, now_ms: i64, id_hash: &[u8; 32], expi
     Ok(())
 }
 
-pub(super) fn delete(tx: &Transaction<'_>, id_hash: &[u8; 32]) -> Result<()> {
+pub(crate) fn delete(tx: &Transaction<'_>, id_hash: &[u8; 32]) -> Result<()> {
     tx.execute("DELETE FROM web_sessions WHERE id_hash = ?", [id_hash]).or_error("write")?;
     Ok(())
 }
 
-pub(super) fn delete_of_token(tx: &Transaction<'_>, token: TokenId) -> Result<()> {
+pub(crate) fn delete_of_token(tx: &Transaction<'_>, token: TokenId) -> Result<()> {
     tx.execute("DELETE FROM web_sessions WHERE token_id = ?", [token.to_bytes()]).or_error("write")?;
     Ok(())
 }
 
-pub(super) fn has_ended(connection: &Connection, now_ms: i64) -> Result<bool> {
+pub(crate) fn has_ended(connection: &Connection, now_ms: i64) -> Result<bool> {
     connection
         .prepare_cached("SELECT EXISTS (SELECT 1 FROM web_sessions WHERE expires_ms <= ?)")
         .and_then(|mut s| s.query_row([now_ms], |row| row.get(0)))
         .or_error("read")
 }
 
-pub(super) fn prune(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
+pub(crate) fn prune(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
     let gone = tx.execute("DELETE FROM web_sessions WHERE expires_ms <= ?", [now_ms]).or_error("write")?;
     Ok(u64::try_from(gone).unwrap_or(u64::MAX))
 }
 
-pub(super) fn delete_all(tx: &Transaction<'_>) -> Result<()> {
+pub(crate) fn delete_all(tx: &Transaction<'_>) -> Result<()> {
     tx.execute("DELETE FROM web_sessions", []).or_error("write")?;
     Ok(())
 }

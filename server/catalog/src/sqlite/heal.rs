@@ -41,11 +41,11 @@ const TOLD: [&str; 4] = ["details", "audit", "containers", "task_log"];
 const OF_ORDER: &str = "sqlite_autoindex_backups_3";
 
 /// Tables whose rows are about a restore point, and nothing without it.
-pub(super) const OF_BACKUPS: [&str; 6] =
+pub(crate) const OF_BACKUPS: [&str; 6] =
     ["disks", "verifications", "damaged_disks", "attributed_backups", "backup_places", "in_doubt"];
 
 /// Problems in the database, its references and the rows of restore points.
-pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
+pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
     let mut problems = connection::problems(connection, INTEGRITY_PROBLEMS_MAX)?;
     let incomplete: i64 = connection
         .query_row(&format!("SELECT count(*) FROM ({INCOMPLETE})"), [], |row| row.get(0))
@@ -62,7 +62,7 @@ pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
 }
 
 /// As [`problems`], on a connection of its own, as long as `go_on` says so.
-pub(super) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> {
+pub(crate) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> {
     if !go_on() {
         return Ok(None);
     }
@@ -85,8 +85,8 @@ pub(super) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> 
     }
 }
 
-/// See [`Upkeep::heal`](crate::Upkeep::heal).
-pub(super) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
+/// See [`Catalog::heal`](crate::Catalog::heal).
+pub(crate) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
     let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
     let found = problems(&tx)?;
     let objects = found.iter().map(|problem| object(&tx, problem)).collect::<Result<Vec<_>>>()?;

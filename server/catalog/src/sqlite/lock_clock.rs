@@ -7,7 +7,7 @@ use super::convert::OrCatalogError;
 use crate::{LOCK_CLOCK_CATCH_UP, Result};
 
 /// `None`: it was never advanced.
-pub(super) fn shows(connection: &Connection) -> Result<Option<i64>> {
+pub(crate) fn shows(connection: &Connection) -> Result<Option<i64>> {
     connection
         .prepare_cached("SELECT now_ms FROM lock_clock")
         .and_then(|mut s| s.query_row([], |row| row.get(0)))
@@ -15,21 +15,21 @@ pub(super) fn shows(connection: &Connection) -> Result<Option<i64>> {
 }
 
 /// (L4) What it shows after `elapsed_ms` on the monotonic clock.
-pub(super) fn advanced(shown_ms: Option<i64>, time_of_day_ms: i64, elapsed_ms: i64) -> i64 {
+pub(crate) fn advanced(shown_ms: Option<i64>, time_of_day_ms: i64, elapsed_ms: i64) -> i64 {
     let Some(shown_ms) = shown_ms else { return time_of_day_ms };
     let at_most_ms = shown_ms.saturating_add(elapsed_ms.max(0).saturating_mul(LOCK_CLOCK_CATCH_UP));
     time_of_day_ms.min(at_most_ms).max(shown_ms)
 }
 
 /// Advances it by what has passed since `asked_ms`.
-pub(super) fn advance(tx: &Transaction<'_>, clock: &dyn Clock, elapsed_ms: i64) -> Result<i64> {
+pub(crate) fn advance(tx: &Transaction<'_>, clock: &dyn Clock, elapsed_ms: i64) -> Result<i64> {
     let now_ms = advanced(shows(tx)?, clock.now_ms(), elapsed_ms);
     raise(tx, now_ms)?;
     Ok(now_ms)
 }
 
 /// It shows at least `now_ms` from now on: another copy of the catalog had shown that.
-pub(super) fn raise(tx: &Transaction<'_>, now_ms: i64) -> Result<()> {
+pub(crate) fn raise(tx: &Transaction<'_>, now_ms: i64) -> Result<()> {
     tx.prepare_cached("UPDATE lock_clock SET now_ms = ?1 WHERE now_ms IS NULL OR now_ms < ?1")
         .and_then(|mut s| s.execute([now_ms]))
         .or_error("write")?;

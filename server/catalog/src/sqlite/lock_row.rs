@@ -5,7 +5,7 @@ use rusqlite::Row;
 use crate::{LegalHold, RetentionLock};
 
 /// What a row of `backups` says of it.
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<RetentionLock> {
+pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<RetentionLock> {
     let reason: Option<String> = row.get("hold_reason")?;
     let hold = match reason {
         Some(reason) => Some(LegalHold {

@@ -9,14 +9,14 @@ use super::{audit, backups, lock_clock, lock_row, point_states};
 use crate::retention::LOCK_DAYS_MAX;
 use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, LockChange, Result, RetentionLock, validate};
 
-pub(super) const DAY_MS: i64 = 24 * 3600 * 1000;
+pub(crate) const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// Writes the lock that a restore point begins with.
-pub(super) fn write_new(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) -> Result<()> {
+pub(crate) fn write_new(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) -> Result<()> {
     if *lock == RetentionLock::default() { Ok(()) } else { write(tx, id, lock) }
 }
 
-pub(super) fn write(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) -> Result<()> {
+pub(crate) fn write(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) -> Result<()> {
     let hold = lock.hold.as_ref();
     tx.prepare_cached(
         "UPDATE backups SET locked_until_ms = ?, hold_reason = ?, hold_who = ?, hold_since_ms = ? WHERE id = ?",
@@ -35,7 +35,7 @@ pub(super) fn write(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) ->
 }
 
 /// Whether any lock is in force.
-pub(super) fn any(connection: &Connection) -> Result<bool> {
+pub(crate) fn any(connection: &Connection) -> Result<bool> {
     connection
         .prepare_cached(
             "SELECT 1 FROM backups WHERE locked_until_ms > coalesce((SELECT now_ms FROM lock_clock), -1) LIMIT 1",
@@ -45,7 +45,7 @@ pub(super) fn any(connection: &Connection) -> Result<bool> {
 }
 
 /// Those that are locked or held now.
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     after: Option<BackupId>,
     limit: u32,
@@ -67,7 +67,7 @@ pub(super) fn list(
 }
 
 /// (L2) Refuses what is locked or held.
-pub(super) fn refuse_locked(backup: &BackupRecord, lock_time_ms: Option<i64>) -> Result<()> {
+pub(crate) fn refuse_locked(backup: &BackupRecord, lock_time_ms: Option<i64>) -> Result<()> {
     if !backup.lock.is_in_force(lock_time_ms) {
         return Ok(());
     }
@@ -81,7 +81,7 @@ pub(super) fn refuse_locked(backup: &BackupRecord, lock_time_ms: Option<i64>) ->
 }
 
 /// Makes the change, with an entry in the audit log for each; points become stale.
-pub(super) fn change(
+pub(crate) fn change(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     ids: &[BackupId],
@@ -114,8 +114,8 @@ pub(super) fn change(
 }
 
 /// # Errors
-/// `Invalid`: see [`change_locks`](crate::Retention::change_locks).
-pub(super) fn check(connection: &Connection, clock: &dyn Clock, change: &LockChange) -> Result<()> {
+/// `Invalid`: see [`change_locks`](crate::Catalog::change_locks).
+pub(crate) fn check(connection: &Connection, clock: &dyn Clock, change: &LockChange) -> Result<()> {
     let until_ms = match change {
         LockChange::Lock { until_ms } => *until_ms,
         LockChange::Hold(LegalHold { reason, .. }) | LockChange::Release { reason } => {
@@ -136,7 +136,7 @@ pub(super) fn check(connection: &Connection, clock: &dyn Clock, change: &LockCha
 }
 
 /// The lock afterwards, and what is told of it; `None`: it stays as it is.
-pub(super) fn changes(before: &RetentionLock, change: &LockChange) -> Option<(RetentionLock, String)> {
+pub(crate) fn changes(before: &RetentionLock, change: &LockChange) -> Option<(RetentionLock, String)> {
     match change {
         // (L3) Never shorter.
         LockChange::Lock { until_ms } => (before.until_ms < Some(*until_ms)).then(|| {

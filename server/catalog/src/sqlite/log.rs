@@ -25,7 +25,7 @@ use crate::{CatalogError, Result};
 const PIECE_BYTES: usize = 1 << 20;
 
 /// (W13) Writes the log of the database at `database` again, if there is one.
-pub(super) fn write_again(writer: &mut Connection, database: &Path) -> Result<()> {
+pub(crate) fn write_again(writer: &mut Connection, database: &Path) -> Result<()> {
     let path = path_of(database);
     if std::fs::metadata(&path).map_or(true, |log| log.len() == 0) {
         return Ok(());

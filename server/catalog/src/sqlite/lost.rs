@@ -15,7 +15,7 @@ use crate::{
 /// What is recorded of one disk: position, bytes, ranges, the first of them as text.
 type Kept = (i64, i64, i64, String);
 
-pub(super) fn doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
+pub(crate) fn doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
     // What one restore point lacks, others of its VM took over, and the next is made of the latest.
     let insert = "INSERT INTO in_doubt (backup_id) SELECT b.id FROM backups x JOIN backups b ON b.vm_id = x.vm_id \
          WHERE x.id = ? ON CONFLICT DO NOTHING";
@@ -23,14 +23,14 @@ pub(super) fn doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
 }
 
 /// Puts a new restore point in doubt where another of its VM is: its session may have taken something over from that.
-pub(super) fn inherit_doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
+pub(crate) fn inherit_doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
     let insert = "INSERT INTO in_doubt (backup_id) SELECT x.id FROM backups x WHERE x.id = ? \
          AND EXISTS (SELECT 1 FROM in_doubt d JOIN backups b ON b.id = d.backup_id WHERE b.vm_id = x.vm_id) \
          ON CONFLICT DO NOTHING";
     tx.execute(insert, [backup.to_bytes()]).map(drop).or_error("write")
 }
 
-pub(super) fn in_doubt(connection: &Connection, limit: u32) -> Result<Vec<BackupId>> {
+pub(crate) fn in_doubt(connection: &Connection, limit: u32) -> Result<Vec<BackupId>> {
     let mut statement = connection
         .prepare_cached("SELECT backup_id FROM in_doubt ORDER BY backup_id LIMIT ?")
         .or_error("read")?;
@@ -38,7 +38,7 @@ pub(super) fn in_doubt(connection: &Connection, limit: u32) -> Result<Vec<Backup
     rows.map(|id| id.map(BackupId::from_bytes).or_error("read")).collect()
 }
 
-pub(super) fn may_lack(connection: &Connection, backup: BackupId) -> Result<bool> {
+pub(crate) fn may_lack(connection: &Connection, backup: BackupId) -> Result<bool> {
     let select = "SELECT EXISTS (SELECT 1 FROM in_doubt WHERE backup_id = ?1) \
          OR EXISTS (SELECT 1 FROM damaged_disks WHERE backup_id = ?1)";
     connection
@@ -47,7 +47,7 @@ pub(super) fn may_lack(connection: &Connection, backup: BackupId) -> Result<bool
         .or_error("read")
 }
 
-pub(super) fn set(
+pub(crate) fn set(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     backup: BackupId,
@@ -124,7 +124,7 @@ fn of_backup(connection: &Connection, backup: BackupId) -> Result<Vec<Kept>> {
         .or_error("read")
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
     after: Option<(BackupId, u32)>,
@@ -174,7 +174,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<DamagedDisk> {
     })
 }
 
-pub(super) fn bytes_of(connection: &Connection, backups: &[BackupId]) -> Result<Vec<(BackupId, u64)>> {
+pub(crate) fn bytes_of(connection: &Connection, backups: &[BackupId]) -> Result<Vec<(BackupId, u64)>> {
     let mut statement = connection
         .prepare_cached(
             "SELECT sum(bytes) AS bytes FROM damaged_disks WHERE backup_id = ? HAVING count(*) > 0",
@@ -191,7 +191,7 @@ pub(super) fn bytes_of(connection: &Connection, backups: &[BackupId]) -> Result<
     Ok(found)
 }
 
-pub(super) fn totals(connection: &Connection, namespaces: Option<&[NamespaceId]>) -> Result<DamageTotals> {
+pub(crate) fn totals(connection: &Connection, namespaces: Option<&[NamespaceId]>) -> Result<DamageTotals> {
     if namespaces.is_some_and(<[_]>::is_empty) {
         return Ok(DamageTotals::default());
     }

@@ -38,7 +38,7 @@ struct Old {
 }
 
 /// Merges the oldest half of a VM's rows when there are too many: so it is done once in hundreds of attempts.
-pub(super) fn bound(tx: &Transaction<'_>, vm: [u8; 16]) -> Result<()> {
+pub(crate) fn bound(tx: &Transaction<'_>, vm: [u8; 16]) -> Result<()> {
     let count: u32 = tx
         .prepare_cached("SELECT count(*) FROM details WHERE vm_id = ? AND status <> 'done'")
         .and_then(|mut s| s.query_row([vm], |row| row.get(0)))

@@ -3,60 +3,57 @@
 //! the writer: a few are for look-ups, the rest for reports (`pool.rs`). Other processes may do the same at the
 //! same time.
 //!
-//! Each trait of the catalog is implemented in a file of `traits/`; the SQL is in the other files, one a table or
-//! subject.
+//! The catalog's methods are in the crate's files, one a noun; the SQL is in these, one a table or subject.
 //!
 //! A crash leaves the log; the next process to open the database takes whole transactions from it and
 //! drops the rest. SQLite itself does the I/O: this is the one place of the engine where a file is not
 //! behind a volume. The database's folder must be on a local file system (the log is shared memory), and
 //! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
 
-mod adoption;
-mod attempt_refs;
-mod attribution;
-mod audit;
-mod backups;
-mod commit;
-mod commit_numbers;
-mod connection;
-mod containers;
-mod convert;
-mod damage;
-mod deletions;
-mod details;
-mod expiring;
-mod heal;
-mod leases;
-mod lock_clock;
-mod lock_row;
-mod locks;
-mod log;
-mod lost;
-mod merge_failed;
-mod namespaces;
-mod overviews;
-mod parity;
-mod places;
-mod point_states;
-mod points;
-mod policies;
-mod pool;
-mod quotas;
-mod renames;
-mod room;
-mod schedules;
-mod schema;
-mod scrub;
-mod select;
-mod snapshot;
-mod squeezed;
-mod tasks;
+pub(crate) mod adoption;
+pub(crate) mod attempt_refs;
+pub(crate) mod attribution;
+pub(crate) mod audit;
+pub(crate) mod backups;
+pub(crate) mod commit;
+pub(crate) mod commit_numbers;
+pub(crate) mod connection;
+pub(crate) mod containers;
+pub(crate) mod convert;
+pub(crate) mod damage;
+pub(crate) mod deletions;
+pub(crate) mod details;
+pub(crate) mod expiring;
+pub(crate) mod heal;
+pub(crate) mod lock_clock;
+pub(crate) mod lock_row;
+pub(crate) mod locks;
+pub(crate) mod log;
+pub(crate) mod lost;
+pub(crate) mod merge_failed;
+pub(crate) mod namespaces;
+pub(crate) mod overviews;
+pub(crate) mod parity;
+pub(crate) mod places;
+pub(crate) mod point_states;
+pub(crate) mod points;
+pub(crate) mod policies;
+pub(crate) mod pool;
+pub(crate) mod quotas;
+pub(crate) mod renames;
+pub(crate) mod room;
+pub(crate) mod schedules;
+pub(crate) mod schema;
+pub(crate) mod scrub;
+pub(crate) mod select;
+pub(crate) mod snapshot;
+pub(crate) mod squeezed;
+pub(crate) mod tasks;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
-mod tokens;
-mod traits;
-mod trust;
-mod verifications;
+pub(crate) mod tokens;
+pub(crate) mod trust;
+pub(crate) mod verifications;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,25 +70,30 @@ use self::convert::OrCatalogError;
 use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
 pub use self::room::give_up as give_up_room;
 pub use self::snapshot::discard_copies;
-use crate::{CatalogError, Latch, OwnLatch, Result, Upkeep};
+use crate::{CatalogError, Latch, OwnLatch, Result};
 
 /// How long to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may
 /// take seconds.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module's documentation.
+/// The catalog of one repository. Thread-safe; several processes may have it open, and each part says which of
+/// its calls are atomic between them. Any function can fail with [`CatalogError::Busy`], [`CatalogError::Io`] or
+/// [`CatalogError::Corrupt`], and any that writes with [`CatalogError::Full`], [`CatalogError::WriteFailed`] and,
+/// once its [`Latch`] has a reason, [`CatalogError::ReadOnly`]; what else one can fail with is
+/// said with it. What failed changed nothing,
+/// except after [`CatalogError::WriteFailed`], when that is unknown.
 #[derive(Debug)]
-pub struct SqliteCatalog {
+pub struct Catalog {
     // Both dropped before the writer: the last connection to close folds the log into the database, which a
     // reading one cannot.
     look_ups: ReadPool,
     reports: ReadPool,
-    watcher: snapshot::Watcher,
-    path: PathBuf,
-    writer: Mutex<Connection>,
-    clock: Arc<dyn Clock>,
+    pub(crate) watcher: snapshot::Watcher,
+    pub(crate) path: PathBuf,
+    pub(crate) writer: Mutex<Connection>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// When this process last advanced the lock clock, on its monotonic clock.
-    lock_clock_asked_ms: Mutex<i64>,
+    pub(crate) lock_clock_asked_ms: Mutex<i64>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
     /// Whether what an earlier process left in the log is durable. Read and set under the writer's lock.
@@ -103,7 +105,7 @@ pub struct SqliteCatalog {
     injected: Mutex<Option<testing::InjectedFailure>>,
 }
 
-impl SqliteCatalog {
+impl Catalog {
     /// Opens the catalog at `path`, brought to the schema of this version, with a latch of its own.
     ///
     /// # Errors
@@ -117,7 +119,7 @@ impl SqliteCatalog {
     /// Returns true if the catalog at `path` has an older version's schema, which opening it would change.
     ///
     /// # Errors
-    /// As [`SqliteCatalog::open`].
+    /// As [`Catalog::open`].
     pub fn is_older(path: &Path) -> Result<bool> {
         check_exists(path)?;
         schema::is_older(&connection::open_reader(path, BUSY_TIMEOUT)?)
@@ -128,7 +130,7 @@ impl SqliteCatalog {
     /// over.
     ///
     /// # Errors
-    /// [`CatalogError::Exists`] when there is a catalog already; otherwise as [`SqliteCatalog::open`].
+    /// [`CatalogError::Exists`] when there is a catalog already; otherwise as [`Catalog::open`].
     pub fn create(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
         if !schema::create(&mut writer, clock.as_ref())? {
@@ -141,7 +143,7 @@ impl SqliteCatalog {
     /// created.
     ///
     /// # Errors
-    /// As [`SqliteCatalog::open`], never [`CatalogError::NotFound`].
+    /// As [`Catalog::open`], never [`CatalogError::NotFound`].
     pub fn open_or_create(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<(Self, bool)> {
         let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
         let created = schema::create(&mut writer, clock.as_ref())?;
@@ -151,7 +153,7 @@ impl SqliteCatalog {
     /// Opens the catalog at `path`, which must be there, to share `latch` with its owner.
     ///
     /// # Errors
-    /// As [`SqliteCatalog::open`].
+    /// As [`Catalog::open`].
     pub fn open_existing(path: &Path, clock: Arc<dyn Clock>, latch: Arc<dyn Latch>) -> Result<Self> {
         check_exists(path)?;
         let writer = connection::open_writer(path, false, BUSY_TIMEOUT)?;
@@ -162,7 +164,7 @@ impl SqliteCatalog {
     /// the volume knows which there are.
     ///
     /// # Errors
-    /// As [`SqliteCatalog::create`].
+    /// As [`Catalog::create`].
     pub fn create_for(path: &Path, clock: Arc<dyn Clock>, repository: RepositoryId) -> Result<Self> {
         let mut writer = connection::open_writer(path, true, BUSY_TIMEOUT)?;
         let created_ms = i64::try_from(repository.0.timestamp_ms()).unwrap_or(i64::MAX);
@@ -214,23 +216,23 @@ impl SqliteCatalog {
     }
 
     /// Runs `read`, which finds a few rows by an index, on one snapshot.
-    fn look_up<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(crate) fn look_up<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         on_snapshot(&self.look_ups, read)
     }
 
     /// Runs `read`, which may take seconds, on one snapshot.
-    fn report<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(crate) fn report<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         on_snapshot(&self.reports, read)
     }
 
     /// Runs `write` in a transaction that is durable when this returns `Ok`, and has changed nothing
     /// otherwise, except after [`CatalogError::WriteFailed`], when that is unknown.
-    fn write<T>(&self, write: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn write<T>(&self, write: impl FnOnce(&Transaction<'_>) -> Result<T>) -> Result<T> {
         self.change("write", |writer| transact(writer, write))
     }
 
-    /// As [`SqliteCatalog::write`], for what makes room: where there is none, in the room that is kept for it.
-    fn write_on_full_disk<T>(&self, write: impl Fn(&Transaction<'_>) -> Result<T>) -> Result<T> {
+    /// As [`Catalog::write`], for what makes room: where there is none, in the room that is kept for it.
+    pub(crate) fn write_on_full_disk<T>(&self, write: impl Fn(&Transaction<'_>) -> Result<T>) -> Result<T> {
         match self.write(&write) {
             Err(CatalogError::Full) => {}
             answer => return answer,
@@ -258,7 +260,7 @@ impl SqliteCatalog {
     }
 
     /// Something was deleted: there may be room to keep again.
-    fn keep_room_again(&self) {
+    pub(crate) fn keep_room_again(&self) {
         if self.lacks_room.load(Ordering::Relaxed) {
             // Tried again after the next.
             let _ = self.keep_room();
@@ -266,7 +268,7 @@ impl SqliteCatalog {
     }
 
     /// Runs `change` in a transaction and takes it back. Its failure tells the latch nothing.
-    fn try_change(&self, change: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn try_change(&self, change: impl FnOnce(&Transaction<'_>) -> Result<()>) -> Result<()> {
         let mut writer = self.writer.lock();
         #[cfg(any(test, feature = "testing"))]
         if let Some(failure) = *self.injected.lock() {
@@ -282,7 +284,7 @@ impl SqliteCatalog {
     }
 
     /// Lets `change` write unless changes have stopped (W9), and reports its failure to the latch.
-    fn change<T>(
+    pub(crate) fn change<T>(
         &self,
         action: &'static str,
         change: impl FnOnce(&mut Connection) -> Result<T>,
@@ -323,7 +325,7 @@ fn transact<T>(writer: &mut Connection, write: impl FnOnce(&Transaction<'_>) -> 
     Ok(value)
 }
 
-impl Drop for SqliteCatalog {
+impl Drop for Catalog {
     fn drop(&mut self) {
         // Only saves time at the next start: a log that stays is read then.
         let failed = matches!(

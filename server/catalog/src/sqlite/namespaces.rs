@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::convert::{OrCatalogError, id};
 use crate::{CatalogError, ChunkerParams, NamespaceRecord, RepositoryRecord, Result, new_id};
 
-pub(super) fn repository(connection: &Connection) -> Result<RepositoryRecord> {
+pub(crate) fn repository(connection: &Connection) -> Result<RepositoryRecord> {
     let read = |row: &Row<'_>| {
         Ok(RepositoryRecord {
             id: RepositoryId::from_bytes(id(row, "id")?),
@@ -32,7 +32,7 @@ pub(super) fn repository(connection: &Connection) -> Result<RepositoryRecord> {
         .ok_or_else(|| CatalogError::Corrupt { detail: "the repository's own row is missing".to_owned() })
 }
 
-pub(super) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> Result<NamespaceRecord> {
+pub(crate) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> Result<NamespaceRecord> {
     if let Some(found) = by_name(connection, name)? {
         return Ok(found);
     }
@@ -40,7 +40,7 @@ pub(super) fn ensure(connection: &Connection, clock: &dyn Clock, name: &str) -> 
 }
 
 /// A new namespace, of which agents encrypt the content with that key.
-pub(super) fn create_sealed(
+pub(crate) fn create_sealed(
     connection: &Connection,
     clock: &dyn Clock,
     name: &str,
@@ -76,7 +76,7 @@ fn insert(connection: &Connection, record: &NamespaceRecord) -> Result<()> {
 
 /// The namespace of `wanted`'s id, or `wanted` itself, created. Where another has its name, the id is added to it. One that
 /// was made without knowing of its key gets it (N2), and one without its name that, unless another has it.
-pub(super) fn restore(connection: &Connection, wanted: &NamespaceRecord) -> Result<NamespaceRecord> {
+pub(crate) fn restore(connection: &Connection, wanted: &NamespaceRecord) -> Result<NamespaceRecord> {
     if let Some(mut found) = by_id(connection, wanted.id)? {
         if let (None, Some(key_id)) = (found.key_id, wanted.key_id) {
             connection
@@ -109,21 +109,21 @@ pub(super) fn restore(connection: &Connection, wanted: &NamespaceRecord) -> Resu
     Ok(record)
 }
 
-pub(super) fn by_id(connection: &Connection, id: NamespaceId) -> Result<Option<NamespaceRecord>> {
+pub(crate) fn by_id(connection: &Connection, id: NamespaceId) -> Result<Option<NamespaceRecord>> {
     connection
         .prepare_cached("SELECT * FROM namespaces WHERE id = ?")
         .and_then(|mut s| s.query_row([id.to_bytes()], read).optional())
         .or_error("read")
 }
 
-pub(super) fn by_name(connection: &Connection, name: &str) -> Result<Option<NamespaceRecord>> {
+pub(crate) fn by_name(connection: &Connection, name: &str) -> Result<Option<NamespaceRecord>> {
     connection
         .prepare_cached("SELECT * FROM namespaces WHERE name = ?")
         .and_then(|mut s| s.query_row([name], read).optional())
         .or_error("read")
 }
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<NamespaceRecord>> {
+pub(crate) fn all(connection: &Connection) -> Result<Vec<NamespaceRecord>> {
     connection
         .prepare_cached("SELECT * FROM namespaces ORDER BY name")
         .and_then(|mut s| s.query_map([], read)?.collect())
@@ -131,7 +131,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<NamespaceRecord>> {
 }
 
 /// From a row that has all columns of the table.
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<NamespaceRecord> {
+pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<NamespaceRecord> {
     Ok(NamespaceRecord {
         id: NamespaceId::from_bytes(id(row, "id")?),
         name: row.get("name")?,
@@ -140,6 +140,6 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<NamespaceRecord> {
     })
 }
 
-pub(super) fn key_id(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<KeyId>> {
+pub(crate) fn key_id(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<KeyId>> {
     Ok(row.get::<_, Option<[u8; 8]>>(column)?.map(KeyId::from_bytes))
 }

@@ -7,7 +7,7 @@ use super::containers::{by_id, container_id, number, read};
 use super::convert::{OrCatalogError, count, int};
 use crate::{CatalogError, ContainerRecord, ContainerState, ParityGroup, ParityTotals, Result};
 
-pub(super) fn without(
+pub(crate) fn without(
     connection: &Connection,
     after: Option<ContainerId>,
     before_ms: i64,
@@ -23,7 +23,7 @@ pub(super) fn without(
         .or_error("read")
 }
 
-pub(super) fn add(tx: &Transaction<'_>, group: &ParityGroup) -> Result<()> {
+pub(crate) fn add(tx: &Transaction<'_>, group: &ParityGroup) -> Result<()> {
     if has(tx, group.number)? {
         return Err(CatalogError::exists("parity group", group.number));
     }
@@ -54,7 +54,7 @@ pub(super) fn add(tx: &Transaction<'_>, group: &ParityGroup) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn of(connection: &Connection, container: ContainerId) -> Result<Option<ContainerId>> {
+pub(crate) fn of(connection: &Connection, container: ContainerId) -> Result<Option<ContainerId>> {
     connection
         .prepare_cached("SELECT number FROM parity_members WHERE container_id = ?")
         .and_then(|mut s| {
@@ -63,14 +63,14 @@ pub(super) fn of(connection: &Connection, container: ContainerId) -> Result<Opti
         .or_error("read")
 }
 
-pub(super) fn has(connection: &Connection, group: ContainerId) -> Result<bool> {
+pub(crate) fn has(connection: &Connection, group: ContainerId) -> Result<bool> {
     connection
         .prepare_cached("SELECT 1 FROM parity_groups WHERE number = ?")
         .and_then(|mut s| s.exists([number(group).unwrap_or(-1)]))
         .or_error("read")
 }
 
-pub(super) fn groups(
+pub(crate) fn groups(
     connection: &Connection,
     after: Option<ContainerId>,
     limit: u32,
@@ -89,7 +89,7 @@ pub(super) fn groups(
         .or_error("read")
 }
 
-pub(super) fn members(connection: &Connection, group: ContainerId) -> Result<Vec<ContainerRecord>> {
+pub(crate) fn members(connection: &Connection, group: ContainerId) -> Result<Vec<ContainerRecord>> {
     connection
         .prepare_cached(
             "SELECT c.* FROM parity_members m CROSS JOIN containers c ON c.id = m.container_id WHERE m.number = ? \
@@ -99,20 +99,20 @@ pub(super) fn members(connection: &Connection, group: ContainerId) -> Result<Vec
         .or_error("read")
 }
 
-pub(super) fn mark(tx: &Transaction<'_>, group: ContainerId, damaged: bool) -> Result<()> {
+pub(crate) fn mark(tx: &Transaction<'_>, group: ContainerId, damaged: bool) -> Result<()> {
     tx.execute("UPDATE parity_groups SET damaged = ? WHERE number = ?", params![damaged, number(group)?])
         .or_error("write")?;
     Ok(())
 }
 
-pub(super) fn damaged(connection: &Connection, limit: u32) -> Result<Vec<ContainerId>> {
+pub(crate) fn damaged(connection: &Connection, limit: u32) -> Result<Vec<ContainerId>> {
     connection
         .prepare_cached("SELECT number FROM parity_groups WHERE damaged = 1 ORDER BY number LIMIT ?")
         .and_then(|mut s| s.query_map([limit], |row| container_id(row, "number"))?.collect())
         .or_error("read")
 }
 
-pub(super) fn broken(connection: &Connection, limit: u32) -> Result<Vec<ContainerId>> {
+pub(crate) fn broken(connection: &Connection, limit: u32) -> Result<Vec<ContainerId>> {
     connection
         .prepare_cached(
             "SELECT g.number FROM parity_groups g WHERE g.members > (SELECT count(*) FROM parity_members m \
@@ -123,12 +123,12 @@ pub(super) fn broken(connection: &Connection, limit: u32) -> Result<Vec<Containe
         .or_error("read")
 }
 
-pub(super) fn remove(tx: &Transaction<'_>, group: ContainerId) -> Result<()> {
+pub(crate) fn remove(tx: &Transaction<'_>, group: ContainerId) -> Result<()> {
     tx.execute("DELETE FROM parity_groups WHERE number = ?", [number(group)?]).or_error("write")?;
     Ok(())
 }
 
-pub(super) fn totals(connection: &Connection) -> Result<ParityTotals> {
+pub(crate) fn totals(connection: &Connection) -> Result<ParityTotals> {
     connection
         .query_row(
             "SELECT count(*) AS groups_, coalesce(sum(stored_bytes), 0) AS stored, coalesce(sum(damaged), 0) AS bad, \

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::convert::{OrCatalogError, count, id, int};
 use crate::{BackupPlaces, Result};
 
-pub(super) fn record(tx: &Transaction<'_>, found: &[BackupPlaces]) -> Result<()> {
+pub(crate) fn record(tx: &Transaction<'_>, found: &[BackupPlaces]) -> Result<()> {
     tx.execute("DELETE FROM backup_places", []).or_error("write")?;
     let mut insert = tx
         .prepare_cached(
@@ -28,7 +28,7 @@ pub(super) fn record(tx: &Transaction<'_>, found: &[BackupPlaces]) -> Result<()>
     Ok(())
 }
 
-pub(super) fn of(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupPlaces>> {
+pub(crate) fn of(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupPlaces>> {
     let mut find =
         connection.prepare_cached("SELECT * FROM backup_places WHERE backup_id = ?").or_error("read")?;
     let read = |row: &Row<'_>| {

@@ -14,14 +14,14 @@ fn read(row: &Row<'_>) -> rusqlite::Result<PointState> {
     })
 }
 
-pub(super) fn of(connection: &Connection, id: BackupId) -> Result<Option<PointState>> {
+pub(crate) fn of(connection: &Connection, id: BackupId) -> Result<Option<PointState>> {
     connection
         .prepare_cached("SELECT id, point_revision, point_wanted FROM backups WHERE id = ?")
         .and_then(|mut s| s.query_row([id.to_bytes()], read).optional())
         .or_error("read")
 }
 
-pub(super) fn list(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<PointState>> {
+pub(crate) fn list(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<PointState>> {
     connection
         .prepare_cached(
             "SELECT id, point_revision, point_wanted FROM backups WHERE id > ? ORDER BY id LIMIT ?",
@@ -30,7 +30,7 @@ pub(super) fn list(connection: &Connection, after: Option<BackupId>, limit: u32)
         .or_error("read")
 }
 
-pub(super) fn stale(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
+pub(crate) fn stale(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
     connection
         .prepare_cached(
             "SELECT id FROM backups WHERE point_wanted > point_revision AND id > ? ORDER BY id LIMIT ?",
@@ -47,7 +47,7 @@ fn key(after: Option<BackupId>) -> Vec<u8> {
 }
 
 /// (L5) The row says more than its point from now on; the next revision will be above `above`.
-pub(super) fn mark_stale(tx: &Transaction<'_>, id: BackupId, above: u32) -> Result<()> {
+pub(crate) fn mark_stale(tx: &Transaction<'_>, id: BackupId, above: u32) -> Result<()> {
     tx.prepare_cached(
         "UPDATE backups SET point_wanted = max(point_wanted, point_revision, ?) + 1 WHERE id = ?",
     )
@@ -57,7 +57,7 @@ pub(super) fn mark_stale(tx: &Transaction<'_>, id: BackupId, above: u32) -> Resu
 }
 
 /// As [`mark_stale`], for all restore points of which `column` is `value`.
-pub(super) fn mark_all_stale(tx: &Transaction<'_>, column: &str, value: [u8; 16]) -> Result<()> {
+pub(crate) fn mark_all_stale(tx: &Transaction<'_>, column: &str, value: [u8; 16]) -> Result<()> {
     tx.prepare_cached(&format!(
         "UPDATE backups SET point_wanted = max(point_wanted, point_revision) + 1 WHERE {column} = ?"
     ))
@@ -66,7 +66,7 @@ pub(super) fn mark_all_stale(tx: &Transaction<'_>, column: &str, value: [u8; 16]
     Ok(())
 }
 
-pub(super) fn note_sealed(tx: &Transaction<'_>, id: BackupId, revision: u32) -> Result<()> {
+pub(crate) fn note_sealed(tx: &Transaction<'_>, id: BackupId, revision: u32) -> Result<()> {
     tx.prepare_cached(
         "UPDATE backups SET point_revision = ?1, point_wanted = max(point_wanted, ?1) WHERE id = ?2",
     )
@@ -76,7 +76,7 @@ pub(super) fn note_sealed(tx: &Transaction<'_>, id: BackupId, revision: u32) -> 
 }
 
 /// What a row begins with that is made of a point.
-pub(super) fn set(tx: &Transaction<'_>, id: BackupId, revision: u32) -> Result<()> {
+pub(crate) fn set(tx: &Transaction<'_>, id: BackupId, revision: u32) -> Result<()> {
     tx.prepare_cached("UPDATE backups SET point_revision = ?1, point_wanted = ?1 WHERE id = ?2")
         .and_then(|mut s| s.execute(params![revision.max(1), id.to_bytes()]))
         .or_error("write")?;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Attempt, CatalogError, LockChange, PointRecord, Result};
 
-pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
+pub(crate) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) -> Result<Vec<BackupId>> {
     // Below every key: no backup's identifier is shorter than 16 bytes.
     let after = after.map_or_else(Vec::new, |id| id.to_bytes().to_vec());
     connection
@@ -24,7 +24,7 @@ pub(super) fn ids(connection: &Connection, after: Option<BackupId>, limit: u32) 
         .or_error("read")
 }
 
-pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<PointRecord>> {
+pub(crate) fn read(connection: &Connection, id: BackupId) -> Result<Option<PointRecord>> {
     let Some(backup) = backups::by_id(connection, id)? else { return Ok(None) };
     let (number, owner, vm_owner, revision) = connection
         .prepare_cached(
@@ -75,7 +75,7 @@ pub(super) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
 }
 
 /// What the point of a restore point says once its lock is changed; `None`: that changes nothing.
-pub(super) fn rehearse(
+pub(crate) fn rehearse(
     connection: &Connection,
     clock: &dyn Clock,
     id: BackupId,
@@ -89,7 +89,7 @@ pub(super) fn rehearse(
 }
 
 /// Enters a point that was validated. Whether it was missing.
-pub(super) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord) -> Result<bool> {
+pub(crate) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord) -> Result<bool> {
     let PointRecord {
         number, namespace, attempt, backup, disks, missing_disks, details, next_container, ..
     } = point;

@@ -19,7 +19,7 @@ const COMMIT_TAKES_MS: i64 = 3600 * 1000;
 const SELECT: &str =
     "SELECT p.*, n.name AS namespace FROM retention_policies p JOIN namespaces n ON n.id = p.namespace_id";
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
 ) -> Result<Vec<RetentionPolicy>> {
@@ -36,7 +36,7 @@ pub(super) fn list(
     Ok(found)
 }
 
-pub(super) fn by_id(connection: &Connection, id: PolicyId) -> Result<Option<RetentionPolicy>> {
+pub(crate) fn by_id(connection: &Connection, id: PolicyId) -> Result<Option<RetentionPolicy>> {
     connection
         .prepare_cached(&format!("{SELECT} WHERE p.id = ?"))
         .and_then(|mut s| s.query_row([id.to_bytes()], read).optional())
@@ -68,7 +68,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<RetentionPolicy> {
     })
 }
 
-pub(super) fn set(
+pub(crate) fn set(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     policy: &RetentionPolicy,
@@ -132,7 +132,7 @@ fn write(tx: &Transaction<'_>, policy: &RetentionPolicy, now_ms: i64, who: &str)
     Ok(())
 }
 
-pub(super) fn remove(tx: &Transaction<'_>, clock: &dyn Clock, id: PolicyId, who: &str) -> Result<()> {
+pub(crate) fn remove(tx: &Transaction<'_>, clock: &dyn Clock, id: PolicyId, who: &str) -> Result<()> {
     let found = by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("policy", id))?;
     tx.execute("DELETE FROM retention_policies WHERE id = ?", [id.to_bytes()]).or_error("write")?;
     tell(tx, clock, who, "policy.remove", id, format!("it was: {}", in_words(&found)))
@@ -175,7 +175,7 @@ fn in_words(policy: &RetentionPolicy) -> String {
 }
 
 /// (P10) Policies that name what has another name now follow it, each once, whatever names were swapped.
-pub(super) fn rename(tx: &Transaction<'_>, renames: &[Rename]) -> Result<()> {
+pub(crate) fn rename(tx: &Transaction<'_>, renames: &[Rename]) -> Result<()> {
     for mut policy in list(tx, None)? {
         let follow = |kind: Named, name: &mut Option<String>| {
             let of = |one: &&Rename| {
@@ -197,7 +197,7 @@ pub(super) fn rename(tx: &Transaction<'_>, renames: &[Rename]) -> Result<()> {
 }
 
 /// (P10) All policies rest until someone sets them. Returns how many.
-pub(super) fn rest(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
+pub(crate) fn rest(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
     let changed = tx
         .execute(
             "UPDATE retention_policies SET resting_since_ms = ? WHERE enabled = 1 AND resting_since_ms IS NULL",
@@ -210,7 +210,7 @@ pub(super) fn rest(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
 /// (L3) Until when a restore point that is made now is locked. After that many days of real time the lock clock shows
 /// no more, whether it is in step or catching up; and where the time of day is wrong and far ahead, the lock lasts
 /// twice as long at most.
-pub(super) fn lock_until(
+pub(crate) fn lock_until(
     connection: &Connection,
     clock: &dyn Clock,
     namespace: NamespaceId,
@@ -234,7 +234,7 @@ pub(super) fn lock_until(
 
 /// Locks a restore point that is being committed with what its point does not say: a policy has changed since that was
 /// sealed.
-pub(super) fn lock_new(
+pub(crate) fn lock_new(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     (attempt, job): (&Attempt, &str),

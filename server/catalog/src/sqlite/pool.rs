@@ -15,13 +15,13 @@ use crate::Result;
 
 /// Connections for look-ups: single rows found by an index, well under a millisecond each, so four answer more
 /// calls than the server takes at a time. Each costs a cache of up to 2 MiB and three file handles.
-pub(super) const LOOK_UPS_MAX: usize = 4;
+pub(crate) const LOOK_UPS_MAX: usize = 4;
 
 /// Connections for reports, lists and checks, which may read every row there is.
-pub(super) const REPORTS_MAX: usize = 8;
+pub(crate) const REPORTS_MAX: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct ReadPool {
+pub(crate) struct ReadPool {
     path: PathBuf,
     busy_timeout: Duration,
     /// Connections in use at a time at most.
@@ -37,12 +37,12 @@ struct State {
 }
 
 impl ReadPool {
-    pub(super) fn new(path: PathBuf, busy_timeout: Duration, size: usize) -> Self {
+    pub(crate) fn new(path: PathBuf, busy_timeout: Duration, size: usize) -> Self {
         Self { path, busy_timeout, size, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Runs `read` with a connection. Never to be nested: the inner call could wait for the outer one.
-    pub(super) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(crate) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let mut lease = self.lease();
         let connection = match lease.connection.take() {
             Some(connection) => connection,

@@ -15,7 +15,7 @@ const SELECT: &str = "SELECT n.id, n.name, n.created_ms, n.key_id, u.stored_byte
      q.restore_points AS points_max, q.sessions_per_day AS sessions_max FROM namespaces n \
      JOIN namespace_usage u ON u.namespace_id = n.id LEFT JOIN namespace_quotas q ON q.namespace_id = n.id";
 
-pub(super) fn set(
+pub(crate) fn set(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     namespace: NamespaceId,
@@ -59,7 +59,7 @@ fn in_words(quota: &Quota) -> String {
     )
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     clock: &dyn Clock,
     namespaces: Option<&[NamespaceId]>,
@@ -87,7 +87,7 @@ fn of(connection: &Connection, clock: &dyn Clock, namespace: NamespaceId) -> Res
         .ok_or_else(|| CatalogError::not_found("namespace", namespace))
 }
 
-pub(super) fn start_account(
+pub(crate) fn start_account(
     connection: &Connection,
     clock: &dyn Clock,
     namespace: NamespaceId,
@@ -114,7 +114,7 @@ fn newest_bytes(connection: &Connection, vm: [u8; 16]) -> Result<Option<u64>> {
         .or_error("read")
 }
 
-pub(super) fn count_session(tx: &Transaction<'_>, clock: &dyn Clock, namespace: NamespaceId) -> Result<bool> {
+pub(crate) fn count_session(tx: &Transaction<'_>, clock: &dyn Clock, namespace: NamespaceId) -> Result<bool> {
     let NamespaceQuota { quota, usage, .. } = of(tx, clock, namespace)?;
     if quota.sessions_per_day.is_some_and(|limit| usage.sessions_today >= limit) {
         return Ok(false);
@@ -128,7 +128,7 @@ pub(super) fn count_session(tx: &Transaction<'_>, clock: &dyn Clock, namespace: 
 }
 
 /// Adds the sums up anew.
-pub(super) const ADD_UP: &str = "UPDATE namespace_usage AS u SET \
+pub(crate) const ADD_UP: &str = "UPDATE namespace_usage AS u SET \
      stored_bytes = (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = u.namespace_id), \
      protected_bytes = (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v JOIN backups b ON b.vm_id = v.id \
          AND b.ordinal = (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) \
@@ -138,7 +138,7 @@ pub(super) const ADD_UP: &str = "UPDATE namespace_usage AS u SET \
      jobs = (SELECT count(*) FROM jobs j WHERE j.namespace_id = u.namespace_id)";
 
 /// Adds the protected bytes of a namespace up anew: restore points of a VM became another's.
-pub(super) fn sum_protected(tx: &Transaction<'_>, namespace: NamespaceId) -> Result<()> {
+pub(crate) fn sum_protected(tx: &Transaction<'_>, namespace: NamespaceId) -> Result<()> {
     tx.execute(
         "UPDATE namespace_usage SET protected_bytes = (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v \
          JOIN backups b ON b.vm_id = v.id AND b.ordinal = (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) \
@@ -150,7 +150,7 @@ pub(super) fn sum_protected(tx: &Transaction<'_>, namespace: NamespaceId) -> Res
 }
 
 /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
-pub(super) fn problems(connection: &Connection) -> Result<Vec<String>> {
+pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
     let sql = "SELECT n.name, u.stored_bytes, u.protected_bytes, u.restore_points, u.vms, u.jobs, \
          (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = n.id), \
          (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v JOIN backups b ON b.vm_id = v.id AND b.ordinal = \

@@ -10,7 +10,7 @@ use super::select::named;
 use super::{audit, namespaces, point_states, policies, quotas};
 use crate::{AuditEntry, CatalogError, Named, NamedVm, Rename, Result};
 
-pub(super) fn vm(connection: &Connection, namespace: NamespaceId, vm: &str) -> Result<Option<NamedVm>> {
+pub(crate) fn vm(connection: &Connection, namespace: NamespaceId, vm: &str) -> Result<Option<NamedVm>> {
     connection
         .prepare_cached("SELECT * FROM vms WHERE name = ? AND namespace_id = ? AND removed_ms IS NULL")
         .and_then(|mut s| s.query_row(params![vm, namespace.to_bytes()], read_vm).optional())
@@ -34,7 +34,7 @@ fn read_vm(row: &Row<'_>) -> rusqlite::Result<NamedVm> {
     })
 }
 
-pub(super) fn backups_of(
+pub(crate) fn backups_of(
     connection: &Connection,
     vm: VmId,
     after: Option<BackupId>,
@@ -50,7 +50,7 @@ pub(super) fn backups_of(
         .or_error("read")
 }
 
-pub(super) fn remove_vm(tx: &Transaction<'_>, clock: &dyn Clock, vm: VmId, who: &str) -> Result<()> {
+pub(crate) fn remove_vm(tx: &Transaction<'_>, clock: &dyn Clock, vm: VmId, who: &str) -> Result<()> {
     let found = vm_by_id(tx, vm)?;
     if let [backup] = backups_of(tx, vm, None, 1)?.as_slice() {
         return Err(CatalogError::invalid(format!(
@@ -66,7 +66,7 @@ pub(super) fn remove_vm(tx: &Transaction<'_>, clock: &dyn Clock, vm: VmId, who: 
     tell(tx, clock, who, "vm.remove", vm.to_string(), &found, "removed")
 }
 
-pub(super) fn rename_vm(
+pub(crate) fn rename_vm(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     vm: VmId,
@@ -118,7 +118,7 @@ fn join(
     Ok(())
 }
 
-pub(super) fn rename_job(
+pub(crate) fn rename_job(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     namespace: NamespaceId,
@@ -164,7 +164,7 @@ fn tell(
 
 /// (P10) Gives VMs and jobs the names that newer revisions of their points say: the catalog is an older copy. All leave
 /// their names before any takes another, for names may have gone round. Policies follow.
-pub(super) fn follow(tx: &Transaction<'_>, clock: &dyn Clock, renames: &[Rename]) -> Result<()> {
+pub(crate) fn follow(tx: &Transaction<'_>, clock: &dyn Clock, renames: &[Rename]) -> Result<()> {
     let mut found = Vec::new();
     for one in renames {
         if let Some(&id) = named(tx, table(one.kind), &one.from, Some(&[one.namespace]))?.first() {

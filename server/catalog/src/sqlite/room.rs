@@ -31,7 +31,7 @@ pub fn give_up(database: &Path) -> bool {
 ///
 /// # Errors
 /// When there is none.
-pub(super) fn keep(database: &Path) -> io::Result<()> {
+pub(crate) fn keep(database: &Path) -> io::Result<()> {
     let path = path_of(database);
     let before = fs::symlink_metadata(&path).map_or(0, |found| found.len());
     if before >= BYTES as u64 {

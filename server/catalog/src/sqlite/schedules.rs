@@ -8,7 +8,7 @@ use super::{audit, tasks};
 use crate::tasks::SCHEDULE_MARKS_MAX;
 use crate::{AuditEntry, CatalogError, Result, ScheduleMark, ScheduleRecord, validate};
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>> {
+pub(crate) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>> {
     let read = |row: &Row<'_>| {
         Ok(ScheduleRecord {
             kind: tasks::kind(row)?,
@@ -26,7 +26,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>> {
         .or_error("read")
 }
 
-pub(super) fn set(tx: &Transaction<'_>, clock: &dyn Clock, schedule: &ScheduleRecord) -> Result<()> {
+pub(crate) fn set(tx: &Transaction<'_>, clock: &dyn Clock, schedule: &ScheduleRecord) -> Result<()> {
     let ScheduleRecord { kind, expression, time_zone, options, enabled, who, updated_ms } = schedule;
     tx.execute(
         "INSERT INTO schedules (kind, expression, time_zone, options, enabled, who, updated_ms) \
@@ -47,7 +47,7 @@ pub(super) fn set(tx: &Transaction<'_>, clock: &dyn Clock, schedule: &ScheduleRe
     audit::add(tx, clock, &entry)
 }
 
-pub(super) fn marks(connection: &Connection) -> Result<Vec<ScheduleMark>> {
+pub(crate) fn marks(connection: &Connection) -> Result<Vec<ScheduleMark>> {
     let read = |row: &Row<'_>| Ok(ScheduleMark { name: row.get("name")?, at_ms: row.get("at_ms")? });
     connection
         .prepare_cached("SELECT * FROM schedule_marks ORDER BY name")
@@ -55,7 +55,7 @@ pub(super) fn marks(connection: &Connection) -> Result<Vec<ScheduleMark>> {
         .or_error("read")
 }
 
-pub(super) fn set_mark(tx: &Transaction<'_>, mark: &ScheduleMark) -> Result<()> {
+pub(crate) fn set_mark(tx: &Transaction<'_>, mark: &ScheduleMark) -> Result<()> {
     let moved = tx
         .execute("UPDATE schedule_marks SET at_ms = ? WHERE name = ?", params![mark.at_ms, mark.name])
         .or_error("write")?;
@@ -72,7 +72,7 @@ pub(super) fn set_mark(tx: &Transaction<'_>, mark: &ScheduleMark) -> Result<()> 
     Ok(())
 }
 
-pub(super) fn drop_marks(tx: &Transaction<'_>, names: &[String]) -> Result<()> {
+pub(crate) fn drop_marks(tx: &Transaction<'_>, names: &[String]) -> Result<()> {
     let mut drop = tx.prepare_cached("DELETE FROM schedule_marks WHERE name = ?").or_error("write")?;
     for name in names {
         drop.execute([name]).or_error("write")?;

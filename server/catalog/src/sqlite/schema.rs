@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// "HFct".
-pub(super) const APPLICATION_ID: i32 = 0x4846_6374;
+pub(crate) const APPLICATION_ID: i32 = 0x4846_6374;
 
 /// Step n of the history is element n − 1 and leads to `user_version` n.
 const MIGRATIONS: &[&str] = &[
@@ -47,19 +47,19 @@ const MIGRATIONS: &[&str] = &[
 ];
 
 /// The version this build writes.
-pub(super) fn version() -> i32 {
+pub(crate) fn version() -> i32 {
     i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
 }
 
 /// Makes an empty database a catalog: schema, repository and default namespace in one transaction. `false`:
 /// it is not empty.
-pub(super) fn create(writer: &mut Connection, clock: &dyn Clock) -> Result<bool> {
+pub(crate) fn create(writer: &mut Connection, clock: &dyn Clock) -> Result<bool> {
     let id = RepositoryId(new_id(clock)?);
     create_of(writer, id, clock.now_ms(), |tx| namespaces::ensure(tx, clock, DEFAULT_NAMESPACE).map(drop))
 }
 
 /// As [`create`], of a repository that has its id already; `finish` adds what belongs to it.
-pub(super) fn create_of(
+pub(crate) fn create_of(
     writer: &mut Connection,
     id: RepositoryId,
     created_ms: i64,
@@ -95,7 +95,7 @@ pub(super) fn create_of(
 }
 
 /// Brings a catalog to this build's version.
-pub(super) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
+pub(crate) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
     // Asked before anything is touched: a newer catalog must stay as it is.
     check_ours(writer, path)?;
     if read_version(writer)? == version() {
@@ -110,12 +110,12 @@ pub(super) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
 }
 
 /// Returns true if the schema is an older version's.
-pub(super) fn is_older(reader: &Connection) -> Result<bool> {
+pub(crate) fn is_older(reader: &Connection) -> Result<bool> {
     Ok(read_version(reader)? < version())
 }
 
 /// Refuses a repository that this build would not continue in the same way.
-pub(super) fn check_parameters(repository: &RepositoryRecord) -> Result<()> {
+pub(crate) fn check_parameters(repository: &RepositoryRecord) -> Result<()> {
     if repository.format_version > REPOSITORY_FORMAT {
         return Err(CatalogError::Unsupported {
             what: "the repository's format",

@@ -7,7 +7,7 @@ use super::containers::number;
 use super::convert::{OrCatalogError, bad_value, count, id, int};
 use crate::{BackupInOrder, ProofSummary, Result, ScrubPhase, ScrubState, Scrubbed, WithinBackup};
 
-pub(super) fn state(connection: &Connection) -> Result<ScrubState> {
+pub(crate) fn state(connection: &Connection) -> Result<ScrubState> {
     connection.query_row("SELECT * FROM scrub", [], read).or_error("read")
 }
 
@@ -55,7 +55,7 @@ const fn phase_word(phase: ScrubPhase) -> &'static str {
     }
 }
 
-pub(super) fn note(tx: &Transaction<'_>, done: &Scrubbed) -> Result<()> {
+pub(crate) fn note(tx: &Transaction<'_>, done: &Scrubbed) -> Result<()> {
     let Scrubbed { containers, backups, state } = done;
     let mut statement =
         tx.prepare_cached("UPDATE containers SET proven_ms = ? WHERE id = ?").or_error("write")?;
@@ -92,7 +92,7 @@ pub(super) fn note(tx: &Transaction<'_>, done: &Scrubbed) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn in_order(connection: &Connection, after: Option<(VmId, u64)>) -> Result<Option<BackupInOrder>> {
+pub(crate) fn in_order(connection: &Connection, after: Option<(VmId, u64)>) -> Result<Option<BackupInOrder>> {
     // Below every key: no VM's identifier is shorter than 16 bytes.
     let (vm, ordinal) = match after {
         Some((vm, ordinal)) => (vm.to_bytes().to_vec(), int("commit number", ordinal)?),
@@ -124,10 +124,10 @@ pub(super) fn in_order(connection: &Connection, after: Option<(VmId, u64)>) -> R
 }
 
 /// By the index that keeps commit numbers of a VM apart.
-pub(super) const NEXT: &str = "SELECT id, vm_id, ordinal FROM backups WHERE (vm_id, ordinal) > (?, ?) \
+pub(crate) const NEXT: &str = "SELECT id, vm_id, ordinal FROM backups WHERE (vm_id, ordinal) > (?, ?) \
      ORDER BY vm_id, ordinal LIMIT 1";
 
-pub(super) fn proofs(connection: &Connection, backups: &[BackupId]) -> Result<Vec<Option<i64>>> {
+pub(crate) fn proofs(connection: &Connection, backups: &[BackupId]) -> Result<Vec<Option<i64>>> {
     let mut statement =
         connection.prepare_cached("SELECT proven_ms FROM backups WHERE id = ?").or_error("read")?;
     let mut found = Vec::with_capacity(backups.len());
@@ -139,7 +139,7 @@ pub(super) fn proofs(connection: &Connection, backups: &[BackupId]) -> Result<Ve
     Ok(found)
 }
 
-pub(super) fn summary(connection: &Connection) -> Result<ProofSummary> {
+pub(crate) fn summary(connection: &Connection) -> Result<ProofSummary> {
     let of = |sql: &str| {
         connection
             .query_row(sql, [], |row| {

@@ -13,26 +13,26 @@ use crate::{CatalogError, Result};
 
 /// Conditions that must all hold.
 #[derive(Debug, Default)]
-pub(super) struct Conditions {
+pub(crate) struct Conditions {
     texts: Vec<String>,
     values: Vec<Value>,
 }
 
 impl Conditions {
     /// What nothing matches.
-    pub(super) fn never() -> Self {
+    pub(crate) fn never() -> Self {
         Self { texts: vec!["false".to_owned()], values: Vec::new() }
     }
 
     /// A condition with its values, in the order of its `?`.
-    pub(super) fn push(&mut self, text: &str, values: impl IntoIterator<Item = Value>) {
+    pub(crate) fn push(&mut self, text: &str, values: impl IntoIterator<Item = Value>) {
         self.texts.push(text.to_owned());
         self.values.extend(values);
     }
 
     /// `column` is one of `ids`. One identifier is left to an index; of several, the index on the list's
     /// order is better, so they are hidden from the planner by a `+`.
-    pub(super) fn one_of(&mut self, column: &str, ids: &[[u8; 16]]) {
+    pub(crate) fn one_of(&mut self, column: &str, ids: &[[u8; 16]]) {
         let values = ids.iter().map(|id| Value::Blob(id.to_vec()));
         if ids.len() == 1 {
             self.push(&format!("{column} = ?"), values);
@@ -43,7 +43,7 @@ impl Conditions {
     }
 
     /// [`Conditions::one_of`] for namespaces, when they are given at all.
-    pub(super) fn in_namespaces(&mut self, column: &str, namespaces: Option<&[NamespaceId]>) {
+    pub(crate) fn in_namespaces(&mut self, column: &str, namespaces: Option<&[NamespaceId]>) {
         if let Some(namespaces) = namespaces {
             let ids: Vec<_> = namespaces.iter().map(|id| id.to_bytes()).collect();
             self.one_of(column, &ids);
@@ -51,12 +51,12 @@ impl Conditions {
     }
 
     /// What follows `WHERE`.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         if self.texts.is_empty() { "true".to_owned() } else { self.texts.join(" AND ") }
     }
 
     /// Gives every row to `take`. `select` and `order` as in [`Conditions::page`].
-    pub(super) fn each(
+    pub(crate) fn each(
         self,
         connection: &Connection,
         (select, order): (&str, &str),
@@ -67,7 +67,7 @@ impl Conditions {
     }
 
     /// As [`Conditions::each`], of the rows in `window` only.
-    pub(super) fn part(
+    pub(crate) fn part(
         self,
         connection: &Connection,
         (select, order): (&str, &str),
@@ -88,7 +88,7 @@ impl Conditions {
 
     /// Reads up to a page of rows. `select` is the statement up to `WHERE`, `order` what follows it.
     /// `weigh` gives an item's weight in bytes. The flag says whether there is more.
-    pub(super) fn page<T>(
+    pub(crate) fn page<T>(
         mut self,
         connection: &Connection,
         (select, order): (&str, &str),
@@ -118,7 +118,7 @@ impl Conditions {
 }
 
 /// The identifiers of what `table` (`vms` or `jobs`) calls `name` in these namespaces.
-pub(super) fn named(
+pub(crate) fn named(
     connection: &Connection,
     table: &str,
     name: &str,
@@ -144,14 +144,14 @@ const NAMED_MAX: u32 = 10_000;
 
 /// The names of everything, by identifier. A repository has thousands, not millions.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(crate) struct Names {
     namespaces: HashMap<[u8; 16], String>,
     jobs: HashMap<[u8; 16], String>,
     vms: HashMap<[u8; 16], String>,
 }
 
 impl Names {
-    pub(super) fn load(connection: &Connection) -> Result<Self> {
+    pub(crate) fn load(connection: &Connection) -> Result<Self> {
         let load = |table: &str| {
             connection
                 .prepare_cached(&format!("SELECT id, name FROM {table}"))
@@ -161,15 +161,15 @@ impl Names {
         Ok(Self { namespaces: load("namespaces")?, jobs: load("jobs")?, vms: load("vms")? })
     }
 
-    pub(super) fn namespace(&self, id: [u8; 16]) -> Result<&str> {
+    pub(crate) fn namespace(&self, id: [u8; 16]) -> Result<&str> {
         named_by(&self.namespaces, "namespace", id)
     }
 
-    pub(super) fn job(&self, id: [u8; 16]) -> Result<&str> {
+    pub(crate) fn job(&self, id: [u8; 16]) -> Result<&str> {
         named_by(&self.jobs, "job", id)
     }
 
-    pub(super) fn vm(&self, id: [u8; 16]) -> Result<&str> {
+    pub(crate) fn vm(&self, id: [u8; 16]) -> Result<&str> {
         named_by(&self.vms, "VM", id)
     }
 }
@@ -181,12 +181,12 @@ fn named_by<'a>(names: &'a HashMap<[u8; 16], String>, what: &str, id: [u8; 16]) 
 }
 
 /// Splits a page key into a time and an identifier.
-pub(super) fn time_and_id(key: &[u8]) -> Option<(i64, [u8; 16])> {
+pub(crate) fn time_and_id(key: &[u8]) -> Option<(i64, [u8; 16])> {
     let (time, rest) = key.split_first_chunk::<8>()?;
     Some((i64::from_be_bytes(*time), rest.try_into().ok()?))
 }
 
 /// The page key of a time and an identifier.
-pub(super) fn time_and_id_key(time_ms: i64, id: [u8; 16]) -> Vec<u8> {
+pub(crate) fn time_and_id_key(time_ms: i64, id: [u8; 16]) -> Vec<u8> {
     [time_ms.to_be_bytes().as_slice(), &id].concat()
 }

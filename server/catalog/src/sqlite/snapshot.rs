@@ -31,7 +31,7 @@ const STEPS: i32 = 10_000;
 static COPYING: Mutex<()> = Mutex::new(());
 
 /// (W15) Whether a copy of so many bytes fits beside the database at `path`.
-pub(super) fn check_room(path: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn check_room(path: &Path, bytes: u64) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found =
         rustix::fs::statvfs(folder).map_err(|error| CatalogError::io("copy", io::Error::from(error)))?;
@@ -59,7 +59,7 @@ pub fn discard_copies(path: &Path) -> io::Result<()> {
 }
 
 /// A copy of the database at `path`, to be read from its beginning.
-pub(super) fn take(path: &Path, stop: &Arc<AtomicBool>) -> Result<File> {
+pub(crate) fn take(path: &Path, stop: &Arc<AtomicBool>) -> Result<File> {
     let _one = COPYING.lock();
     let copy = beside(path);
     remove(&copy)?;
@@ -97,10 +97,10 @@ fn remove(path: &Path) -> Result<()> {
 
 /// A connection that only asks whether others have changed something since it last asked. Opened when first used.
 #[derive(Debug, Default)]
-pub(super) struct Watcher(Mutex<Option<Connection>>);
+pub(crate) struct Watcher(Mutex<Option<Connection>>);
 
 impl Watcher {
-    pub(super) fn mark(&self, path: &Path) -> Result<i64> {
+    pub(crate) fn mark(&self, path: &Path) -> Result<i64> {
         let mut slot = self.0.lock();
         let connection = match slot.take() {
             Some(connection) => connection,

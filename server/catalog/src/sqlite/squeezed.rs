@@ -8,7 +8,7 @@ use super::convert::OrCatalogError;
 use crate::{ContainerRecord, Result};
 
 /// One that is not known is skipped.
-pub(super) fn note(tx: &Transaction<'_>, id: ContainerId, level: i32) -> Result<()> {
+pub(crate) fn note(tx: &Transaction<'_>, id: ContainerId, level: i32) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO squeezed (container_id, level) SELECT id, ?2 FROM containers WHERE id = ?1 \
          ON CONFLICT (container_id) DO UPDATE SET level = max(level, excluded.level)",
@@ -18,7 +18,7 @@ pub(super) fn note(tx: &Transaction<'_>, id: ContainerId, level: i32) -> Result<
     Ok(())
 }
 
-pub(super) fn squeezable(
+pub(crate) fn squeezable(
     connection: &Connection,
     level: i32,
     made_before_ms: i64,

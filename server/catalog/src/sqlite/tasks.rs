@@ -16,10 +16,10 @@ use crate::{
     TaskProgress, TaskRecord, TaskStatus, validate,
 };
 
-pub(super) const SELECT: &str = "SELECT * FROM tasks";
-pub(super) const ORDER: &str = "ORDER BY id DESC";
+pub(crate) const SELECT: &str = "SELECT * FROM tasks";
+pub(crate) const ORDER: &str = "ORDER BY id DESC";
 
-pub(super) fn add(tx: &Transaction<'_>, clock: &dyn Clock, task: &TaskRecord) -> Result<()> {
+pub(crate) fn add(tx: &Transaction<'_>, clock: &dyn Clock, task: &TaskRecord) -> Result<()> {
     if by_id(tx, task.id)?.is_some() {
         return Err(CatalogError::exists("task", task.id));
     }
@@ -65,7 +65,7 @@ pub(super) fn add(tx: &Transaction<'_>, clock: &dyn Clock, task: &TaskRecord) ->
     audit::add(tx, clock, &entry)
 }
 
-pub(super) fn update(tx: &Transaction<'_>, task: &TaskRecord) -> Result<()> {
+pub(crate) fn update(tx: &Transaction<'_>, task: &TaskRecord) -> Result<()> {
     let known = by_id(tx, task.id)?.ok_or_else(|| CatalogError::not_found("task", task.id))?;
     if known.status.has_ended() && known.status != task.status {
         let (is, wanted) = (known.status.word(), task.status.word());
@@ -97,7 +97,7 @@ pub(super) fn update(tx: &Transaction<'_>, task: &TaskRecord) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn add_lines(tx: &Transaction<'_>, task: TaskId, lines: &[TaskLine]) -> Result<()> {
+pub(crate) fn add_lines(tx: &Transaction<'_>, task: TaskId, lines: &[TaskLine]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -120,14 +120,14 @@ pub(super) fn add_lines(tx: &Transaction<'_>, task: TaskId, lines: &[TaskLine]) 
     Ok(())
 }
 
-pub(super) fn by_id(connection: &Connection, id: TaskId) -> Result<Option<TaskRecord>> {
+pub(crate) fn by_id(connection: &Connection, id: TaskId) -> Result<Option<TaskRecord>> {
     connection
         .prepare_cached("SELECT * FROM tasks WHERE id = ?")
         .and_then(|mut s| s.query_row([id.to_bytes()], read).optional())
         .or_error("read")
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     kind: Option<TaskKind>,
     page: PageRequest<'_>,
@@ -144,7 +144,7 @@ pub(super) fn list(
     Ok(Page { items, next })
 }
 
-pub(super) fn of_kind(kind: Option<TaskKind>) -> Conditions {
+pub(crate) fn of_kind(kind: Option<TaskKind>) -> Conditions {
     let mut conditions = Conditions::default();
     if let Some(kind) = kind {
         conditions.push("kind = ?", [Value::Text(kind.word().to_owned())]);
@@ -157,21 +157,21 @@ fn weight(task: &TaskRecord) -> usize {
     256 + task.who.len() + task.options.len() + task.place.len() + task.figures.len() + task.error.len()
 }
 
-pub(super) fn unfinished(connection: &Connection) -> Result<Vec<TaskRecord>> {
+pub(crate) fn unfinished(connection: &Connection) -> Result<Vec<TaskRecord>> {
     connection
         .prepare_cached("SELECT * FROM tasks WHERE finished_ms IS NULL ORDER BY id")
         .and_then(|mut s| s.query_map([], read)?.collect())
         .or_error("read")
 }
 
-pub(super) fn last_done(connection: &Connection, kind: TaskKind) -> Result<Option<TaskRecord>> {
+pub(crate) fn last_done(connection: &Connection, kind: TaskKind) -> Result<Option<TaskRecord>> {
     connection
         .prepare_cached("SELECT * FROM tasks WHERE kind = ? AND status = 'done' ORDER BY id DESC LIMIT 1")
         .and_then(|mut s| s.query_row([kind.word()], read).optional())
         .or_error("read")
 }
 
-pub(super) fn lines(connection: &Connection, task: TaskId, limit: u32) -> Result<Vec<TaskLine>> {
+pub(crate) fn lines(connection: &Connection, task: TaskId, limit: u32) -> Result<Vec<TaskLine>> {
     let read = |row: &Row<'_>| {
         Ok(TaskLine { number: count(row, "number")?, at_ms: row.get("at_ms")?, text: row.get("text")? })
     };
@@ -183,7 +183,7 @@ pub(super) fn lines(connection: &Connection, task: TaskId, limit: u32) -> Result
     Ok(lines)
 }
 
-pub(super) fn prune(tx: &Transaction<'_>, before_ms: i64, keep: u32) -> Result<u64> {
+pub(crate) fn prune(tx: &Transaction<'_>, before_ms: i64, keep: u32) -> Result<u64> {
     let mut gone = 0;
     for kind in TaskKind::ALL {
         let kept = last_done(tx, kind)?.map_or([0; 16], |task| task.id.to_bytes());
@@ -226,6 +226,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TaskRecord> {
 }
 
 /// The column `kind`.
-pub(super) fn kind(row: &Row<'_>) -> rusqlite::Result<TaskKind> {
+pub(crate) fn kind(row: &Row<'_>) -> rusqlite::Result<TaskKind> {
     row.get::<_, String>("kind")?.parse().map_err(|error| bad_value("kind", error))
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::ffi;
 
-use super::SqliteCatalog;
+use super::Catalog;
 use super::convert::OrCatalogError;
 use crate::{CatalogError, Result};
 
@@ -27,12 +27,12 @@ impl InjectedFailure {
 
     /// What a caller is told.
     #[expect(clippy::expect_used, reason = "what is an error stays one")]
-    pub(super) fn answer(self) -> CatalogError {
+    pub(crate) fn answer(self) -> CatalogError {
         Err::<(), _>(self.sqlite()).or_error("write").expect_err("an error")
     }
 }
 
-impl SqliteCatalog {
+impl Catalog {
     /// Whether every change is answered as if another process held the catalog for too long.
     pub fn answer_busy(&self, busy: bool) {
         self.answer(busy.then_some(InjectedFailure::Busy));
@@ -69,7 +69,7 @@ impl SqliteCatalog {
     }
 }
 
-impl SqliteCatalog {
+impl Catalog {
     /// Makes every later change fail as on a file system that takes no writes, or lets them succeed again.
     #[expect(clippy::expect_used, reason = "a setting of a connection, which writes nothing")]
     pub fn refuse_changes(&self, refuse: bool) {

@@ -16,12 +16,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use holdfast_types::clock::ManualClock;
 use rusqlite::Connection;
 
-use super::SqliteCatalog;
+use super::Catalog;
 use crate::testing::fixture::{Fixture, START_MS};
 use crate::testing::{InjectedFailure, suite};
-use crate::{
-    Access, Backups, CatalogError, Containers, DEFAULT_NAMESPACE, DetailRow, Latch as _, OwnLatch, Upkeep,
-};
+use crate::{CatalogError, DEFAULT_NAMESPACE, DetailRow, Latch as _, OwnLatch};
 
 /// A catalog in a folder of its own.
 struct Home {
@@ -38,7 +36,7 @@ impl Home {
 
     fn create(&self) -> Fixture {
         let clock = Arc::new(ManualClock::new(START_MS));
-        Fixture::of(Arc::new(SqliteCatalog::create(&self.path, clock.clone()).unwrap()), clock)
+        Fixture::of(Arc::new(Catalog::create(&self.path, clock.clone()).unwrap()), clock)
     }
 
     fn open(&self) -> Result<Fixture, CatalogError> {
@@ -53,7 +51,7 @@ impl Home {
 
 fn open(path: &Path) -> Result<Fixture, CatalogError> {
     let clock = Arc::new(ManualClock::new(START_MS + 1_000_000));
-    let catalog = SqliteCatalog::open(path, clock.clone())?;
+    let catalog = Catalog::open(path, clock.clone())?;
     Ok(Fixture::of(Arc::new(catalog), clock))
 }
 
@@ -67,7 +65,7 @@ fn conforms() {
     let number = AtomicU32::new(0);
     suite(|clock| {
         let path = dir.path().join(number.fetch_add(1, Ordering::Relaxed).to_string());
-        Arc::new(SqliteCatalog::create(&path, clock).unwrap())
+        Arc::new(Catalog::create(&path, clock).unwrap())
     });
 }
 
@@ -75,20 +73,19 @@ fn conforms() {
 fn a_new_catalog_has_a_repository_and_a_namespace() {
     let home = Home::new();
     let clock = Arc::new(ManualClock::new(START_MS));
-    assert!(matches!(SqliteCatalog::open(&home.path, clock.clone()), Err(CatalogError::NotFound { .. })));
+    assert!(matches!(Catalog::open(&home.path, clock.clone()), Err(CatalogError::NotFound { .. })));
     assert!(!home.path.exists(), "looking must not create");
     let (catalog, created) =
-        SqliteCatalog::open_or_create(&home.path, clock.clone(), Arc::<OwnLatch>::default()).unwrap();
+        Catalog::open_or_create(&home.path, clock.clone(), Arc::<OwnLatch>::default()).unwrap();
     assert!(created);
     let repository = catalog.repository().unwrap();
     assert_eq!(catalog.namespaces().unwrap()[0].name, DEFAULT_NAMESPACE);
     drop(catalog);
-    assert!(matches!(SqliteCatalog::create(&home.path, clock.clone()), Err(CatalogError::Exists { .. })));
-    let (catalog, created) =
-        SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default()).unwrap();
+    assert!(matches!(Catalog::create(&home.path, clock.clone()), Err(CatalogError::Exists { .. })));
+    let (catalog, created) = Catalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default()).unwrap();
     assert!(!created);
     assert_eq!(catalog.repository().unwrap(), repository);
-    let missing = SqliteCatalog::create(Path::new("/nonexistent/x.db"), Arc::new(ManualClock::new(0)));
+    let missing = Catalog::create(Path::new("/nonexistent/x.db"), Arc::new(ManualClock::new(0)));
     assert!(matches!(missing, Err(CatalogError::Io { .. })), "{missing:?}");
 }
 
@@ -113,7 +110,7 @@ fn everything_survives_and_the_log_is_folded_in_at_the_end() {
 #[test]
 fn settings_are_what_durability_needs() {
     let home = Home::new();
-    let catalog = SqliteCatalog::create(&home.path, Arc::new(ManualClock::new(0))).unwrap();
+    let catalog = Catalog::create(&home.path, Arc::new(ManualClock::new(0))).unwrap();
     let pragma = |connection: &Connection, name: &str| -> String {
         connection
             .pragma_query_value(None, name, |row| {
@@ -184,7 +181,7 @@ fn the_schema_refuses_what_breaks_the_rules() {
 fn after_an_io_error_nothing_more_is_written() {
     let home = Home::new();
     let clock = Arc::new(ManualClock::new(START_MS));
-    let catalog = SqliteCatalog::create(&home.path, clock.clone()).unwrap();
+    let catalog = Catalog::create(&home.path, clock.clone()).unwrap();
     assert_eq!(catalog.reserve_container_numbers(1).unwrap(), 1..2);
     let error = catalog.fail_a_change(InjectedFailure::Io);
     assert!(matches!(error, CatalogError::WriteFailed { .. }), "{error:?}");
@@ -199,7 +196,7 @@ fn after_an_io_error_nothing_more_is_written() {
     let log = std::fs::read(wal_of(&home.path)).unwrap();
     drop(catalog);
     assert!(std::fs::read(wal_of(&home.path)).unwrap() == log, "closing does not fold the log in");
-    let catalog = SqliteCatalog::open(&home.path, clock).unwrap();
+    let catalog = Catalog::open(&home.path, clock).unwrap();
     assert_eq!(catalog.reserve_container_numbers(1).unwrap(), 2..3);
 }
 
@@ -210,7 +207,7 @@ fn the_latch_is_the_owners() {
     let latch = Arc::<OwnLatch>::default();
     let open = |home: &Home| {
         let clock = Arc::new(ManualClock::new(START_MS));
-        SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::clone(&latch)).unwrap().0
+        Catalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::clone(&latch)).unwrap().0
     };
     let (one, other) = (open(&one), open(&other));
     for failure in [InjectedFailure::Full, InjectedFailure::Busy] {
@@ -268,8 +265,11 @@ fn sums_of_details_follow_every_change() {
     let sound = |what: &str| assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
     let jobs = || fixture.job_overviews(None).unwrap();
     let other = "(SELECT id FROM vms WHERE name = 'db')";
-    raw.execute(&format!("UPDATE details SET vm_id = {other} WHERE session_id = ?"), [commits[0].attempt.session.to_bytes()])
-        .unwrap();
+    raw.execute(
+        &format!("UPDATE details SET vm_id = {other} WHERE session_id = ?"),
+        [commits[0].attempt.session.to_bytes()],
+    )
+    .unwrap();
     assert_eq!((jobs()[0].vms, jobs()[0].runs), (2, 3));
     sound("rows became another VM's");
     raw.execute("DELETE FROM backups", []).unwrap();

@@ -8,7 +8,7 @@ use super::namespaces;
 use crate::token::{Role, TokenRecord, TokenSpec};
 use crate::{CatalogError, Result, TOKEN_TOUCH_INTERVAL_MS};
 
-pub(super) fn create(
+pub(crate) fn create(
     tx: &Transaction<'_>,
     now_ms: i64,
     spec: &TokenSpec,
@@ -65,7 +65,7 @@ pub(super) fn create(
     Ok(record)
 }
 
-pub(super) fn by_id(connection: &Connection, id: TokenId) -> Result<Option<(TokenRecord, [u8; 32])>> {
+pub(crate) fn by_id(connection: &Connection, id: TokenId) -> Result<Option<(TokenRecord, [u8; 32])>> {
     let found = connection
         .prepare_cached("SELECT * FROM tokens WHERE id = ?")
         .and_then(|mut s| {
@@ -76,7 +76,7 @@ pub(super) fn by_id(connection: &Connection, id: TokenId) -> Result<Option<(Toke
     Ok(Some((with_scope(connection, record)?, hash)))
 }
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<TokenRecord>> {
+pub(crate) fn all(connection: &Connection) -> Result<Vec<TokenRecord>> {
     let records: Vec<TokenRecord> = connection
         .prepare_cached("SELECT * FROM tokens ORDER BY created_ms, id")
         .and_then(|mut s| s.query_map([], read)?.collect())
@@ -85,7 +85,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<TokenRecord>> {
 }
 
 /// The token only; what was kept for it is deleted beside this.
-pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
+pub(crate) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
     by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("token", id))?;
     tx.execute(
         "UPDATE tokens SET revoked_ms = ? WHERE id = ? AND revoked_ms IS NULL",
@@ -96,7 +96,7 @@ pub(super) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<(
 }
 
 /// Every token that is not revoked; returns how many were usable before.
-pub(super) fn disable_all(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
+pub(crate) fn disable_all(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
     let changed = tx
         .execute(
             "UPDATE tokens SET disabled_ms = ? WHERE revoked_ms IS NULL AND disabled_ms IS NULL",
@@ -106,7 +106,7 @@ pub(super) fn disable_all(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
     Ok(u64::try_from(changed).unwrap_or(u64::MAX))
 }
 
-pub(super) fn enable(tx: &Transaction<'_>, id: TokenId) -> Result<()> {
+pub(crate) fn enable(tx: &Transaction<'_>, id: TokenId) -> Result<()> {
     let (token, _) = by_id(tx, id)?.ok_or_else(|| CatalogError::not_found("token", id))?;
     if token.revoked_ms.is_some() {
         return Err(CatalogError::invalid(format!(
@@ -118,7 +118,7 @@ pub(super) fn enable(tx: &Transaction<'_>, id: TokenId) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn is_touch_due(connection: &Connection, now_ms: i64, id: TokenId) -> Result<bool> {
+pub(crate) fn is_touch_due(connection: &Connection, now_ms: i64, id: TokenId) -> Result<bool> {
     let last: Option<i64> = connection
         .prepare_cached("SELECT last_used_ms FROM tokens WHERE id = ?")
         .and_then(|mut s| s.query_row([id.to_bytes()], |row| row.get(0)).optional())
@@ -128,7 +128,7 @@ pub(super) fn is_touch_due(connection: &Connection, now_ms: i64, id: TokenId) ->
     Ok(last.is_none_or(|last| now_ms.abs_diff(last) >= TOKEN_TOUCH_INTERVAL_MS.unsigned_abs()))
 }
 
-pub(super) fn touch(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
+pub(crate) fn touch(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()> {
     if is_touch_due(tx, now_ms, id)? {
         tx.prepare_cached("UPDATE tokens SET last_used_ms = ? WHERE id = ?")
             .and_then(|mut s| s.execute(params![now_ms, id.to_bytes()]))

@@ -9,7 +9,7 @@ use super::audit;
 use super::convert::{OrCatalogError, id};
 use crate::{AuditEntry, CatalogError, FalseDigest, Result, VmOwner};
 
-pub(super) fn vm_owner(connection: &Connection, namespace: NamespaceId, vm: &str) -> Result<Option<VmOwner>> {
+pub(crate) fn vm_owner(connection: &Connection, namespace: NamespaceId, vm: &str) -> Result<Option<VmOwner>> {
     let read = |row: &Row<'_>| Ok(VmOwner { id: VmId::from_bytes(id(row, "id")?), owner: row.get("owner")? });
     connection
         .prepare_cached("SELECT id, owner FROM vms WHERE name = ? AND namespace_id = ?")
@@ -18,7 +18,7 @@ pub(super) fn vm_owner(connection: &Connection, namespace: NamespaceId, vm: &str
 }
 
 /// Makes the VM `owner`'s unless it is someone else's.
-pub(super) fn claim_vm(tx: &Transaction<'_>, vm: [u8; 16], name: &str, owner: &str) -> Result<()> {
+pub(crate) fn claim_vm(tx: &Transaction<'_>, vm: [u8; 16], name: &str, owner: &str) -> Result<()> {
     let had: Option<String> = tx
         .prepare_cached("SELECT owner FROM vms WHERE id = ?")
         .and_then(|mut s| s.query_row([vm], |row| row.get(0)))
@@ -30,7 +30,7 @@ pub(super) fn claim_vm(tx: &Transaction<'_>, vm: [u8; 16], name: &str, owner: &s
     }
 }
 
-pub(super) fn set_vm_owner(
+pub(crate) fn set_vm_owner(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     vm: VmId,
@@ -59,7 +59,7 @@ pub(super) fn set_vm_owner(
 }
 
 /// Whether an operator set the VM's owner at `since_ms` or later, as far as the audit log says.
-pub(super) fn owner_set_since(tx: &Transaction<'_>, vm: [u8; 16], since_ms: i64) -> Result<bool> {
+pub(crate) fn owner_set_since(tx: &Transaction<'_>, vm: [u8; 16], since_ms: i64) -> Result<bool> {
     // An entry's id is never lower than its time, so this reads the end of the log only.
     let mut first = [0; 16];
     let since = u64::try_from(since_ms).unwrap_or(0);
@@ -73,14 +73,14 @@ pub(super) fn owner_set_since(tx: &Transaction<'_>, vm: [u8; 16], since_ms: i64)
     .or_error("read")
 }
 
-pub(super) fn write_owner(tx: &Transaction<'_>, vm: [u8; 16], owner: &str) -> Result<()> {
+pub(crate) fn write_owner(tx: &Transaction<'_>, vm: [u8; 16], owner: &str) -> Result<()> {
     tx.prepare_cached("UPDATE vms SET owner = ? WHERE id = ?")
         .and_then(|mut s| s.execute(params![owner, vm]))
         .or_error("write")?;
     Ok(())
 }
 
-pub(super) fn add_false_digests(tx: &Transaction<'_>, found: &[FalseDigest]) -> Result<()> {
+pub(crate) fn add_false_digests(tx: &Transaction<'_>, found: &[FalseDigest]) -> Result<()> {
     let mut insert = tx
         .prepare_cached(
             "INSERT INTO false_digests (namespace_id, node, digest, found_ms) VALUES (?, ?, ?, ?) \
@@ -95,7 +95,7 @@ pub(super) fn add_false_digests(tx: &Transaction<'_>, found: &[FalseDigest]) -> 
     Ok(())
 }
 
-pub(super) fn are_false(
+pub(crate) fn are_false(
     connection: &Connection,
     namespace: NamespaceId,
     claims: &[(Fingerprint, Fingerprint)],

@@ -11,7 +11,7 @@ use crate::{
     validate,
 };
 
-pub(super) fn record(tx: &Transaction<'_>, clock: &dyn Clock, verification: &Verification) -> Result<()> {
+pub(crate) fn record(tx: &Transaction<'_>, clock: &dyn Clock, verification: &Verification) -> Result<()> {
     let Verification { backup, at_ms, who, by_agent, ok, detail } = verification;
     if super::backups::by_id(tx, *backup)?.is_none() {
         return Err(CatalogError::not_found("backup", backup));
@@ -54,7 +54,7 @@ fn note_agents_proof(tx: &Transaction<'_>, backup: &[u8; 16], at_ms: i64) -> Res
     Ok(())
 }
 
-pub(super) fn agents_proofs(connection: &Connection, backups: &[BackupId]) -> Result<Vec<AgentsProof>> {
+pub(crate) fn agents_proofs(connection: &Connection, backups: &[BackupId]) -> Result<Vec<AgentsProof>> {
     let mut statement = connection
         .prepare_cached(
             "SELECT b.agent_verified_ms AS point_ms, v.agent_verified_ms AS vm_ms, \
@@ -78,7 +78,7 @@ pub(super) fn agents_proofs(connection: &Connection, backups: &[BackupId]) -> Re
 }
 
 /// By namespace.
-pub(super) fn agents_proof_summaries(connection: &Connection) -> Result<Vec<AgentsProofs>> {
+pub(crate) fn agents_proof_summaries(connection: &Connection) -> Result<Vec<AgentsProofs>> {
     connection
         .prepare_cached(
             "SELECT n.id, n.name, count(*) AS vms, sum(verified_ms IS NULL) AS never, min(verified_ms) AS oldest, \
@@ -104,7 +104,7 @@ pub(super) fn agents_proof_summaries(connection: &Connection) -> Result<Vec<Agen
         .or_error("read")
 }
 
-pub(super) fn newest(connection: &Connection, backups: &[BackupId]) -> Result<Vec<Verification>> {
+pub(crate) fn newest(connection: &Connection, backups: &[BackupId]) -> Result<Vec<Verification>> {
     let mut statement = connection
         .prepare_cached("SELECT * FROM verifications WHERE backup_id = ? ORDER BY ordinal DESC LIMIT 1")
         .or_error("read")?;

@@ -7,8 +7,8 @@ use super::cases;
 use super::fixture::{Fixture, all_pages};
 use super::retention::policy;
 use crate::{
-    Attempt, BackupCommit, BackupFilter, BackupRecord, CatalogError, CatalogWalk, DetailFilter, DetailRow,
-    DiskRecord, PageRequest, RetentionPolicy, RowStatus,
+    Attempt, BackupCommit, BackupFilter, BackupRecord, CatalogError, DetailFilter, DetailRow, DiskRecord,
+    PageRequest, RetentionPolicy, RowStatus,
 };
 
 cases![

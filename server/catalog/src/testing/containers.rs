@@ -5,7 +5,7 @@ use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, START_MS};
-use crate::{CatalogError, CatalogWalk, ContainerRecord, ContainerState, DamageChanges, DamageRecord};
+use crate::{CatalogError, ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 
 cases![
     numbers_are_handed_out_once,

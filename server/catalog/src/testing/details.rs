@@ -3,7 +3,7 @@
 use super::backups::move_to;
 use super::cases;
 use super::fixture::{Fixture, all_pages};
-use crate::{CatalogError, CatalogWalk, DetailFilter, DetailRow, PageRequest, RowStatus};
+use crate::{CatalogError, DetailFilter, DetailRow, PageRequest, RowStatus};
 
 cases![
     failed_runs_are_reported_and_their_containers_kept,

@@ -21,26 +21,26 @@ pub const START_MS: i64 = 1_763_700_000_000;
 /// A catalog with its clock, and names not used before.
 #[derive(Debug)]
 pub struct Fixture {
-    pub catalog: Arc<dyn Catalog>,
+    pub catalog: Arc<Catalog>,
     pub clock: Arc<ManualClock>,
     pub default: NamespaceRecord,
     names: AtomicU64,
 }
 
 impl Deref for Fixture {
-    type Target = dyn Catalog;
-    fn deref(&self) -> &(dyn Catalog + 'static) {
+    type Target = Catalog;
+    fn deref(&self) -> &Catalog {
         self.catalog.as_ref()
     }
 }
 
 impl Fixture {
-    pub fn new(open: &dyn Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) -> Self {
+    pub fn new(open: &dyn Fn(Arc<ManualClock>) -> Arc<Catalog>) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
         Self::of(open(clock.clone()), clock)
     }
 
-    pub fn of(catalog: Arc<dyn Catalog>, clock: Arc<ManualClock>) -> Self {
+    pub fn of(catalog: Arc<Catalog>, clock: Arc<ManualClock>) -> Self {
         let default = catalog.namespace_by_name(DEFAULT_NAMESPACE).unwrap().unwrap();
         Self { catalog, clock, default, names: AtomicU64::new(0) }
     }

@@ -23,7 +23,6 @@ mod containers;
 mod details;
 mod expiring;
 pub mod fixture;
-mod leases;
 mod parity;
 mod places;
 mod points;
@@ -57,7 +56,6 @@ const CASES: &[&[Case]] = &[
     containers::CASES,
     details::CASES,
     expiring::CASES,
-    leases::CASES,
     parity::CASES,
     places::CASES,
     points::CASES,
@@ -71,7 +69,7 @@ const CASES: &[&[Case]] = &[
 ];
 
 /// Runs every case on a catalog of its own, then random sequences of commits.
-pub fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {
+pub fn suite(open: impl Fn(Arc<ManualClock>) -> Arc<Catalog>) {
     for (name, case) in CASES.iter().chain(reports::CASES).copied().flatten() {
         let fixture = Fixture::new(&open);
         // Shown by the test harness when the case fails.

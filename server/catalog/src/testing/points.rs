@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::cases;
 use super::fixture::{Fixture, row};
 use crate::{
-    BackupCommit, CatalogError, CatalogWalk, CommitState, FailedRun, NamespaceRecord, PageRequest,
-    PointRecord, RetentionLock, RowStatus,
+    BackupCommit, CatalogError, CommitState, FailedRun, NamespaceRecord, PageRequest, PointRecord,
+    RetentionLock, RowStatus,
 };
 
 cases![

@@ -10,9 +10,7 @@ use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, all_pages};
-use crate::{
-    CatalogError, CatalogWalk, DetailFilter, FAILED_ROWS_PER_VM_MAX, PageRequest, Quota, RowStatus, Usage,
-};
+use crate::{CatalogError, DetailFilter, FAILED_ROWS_PER_VM_MAX, PageRequest, Quota, RowStatus, Usage};
 
 cases![
     quotas_are_set_and_told,

@@ -6,9 +6,8 @@ use holdfast_types::ids::{BackupId, PolicyId};
 use super::cases;
 use super::fixture::{Fixture, all_pages};
 use crate::{
-    ARCHIVE_DAYS_MAX, BackupCommit, BackupFilter, CatalogError, CatalogWalk, DiskQuery, LOCK_DAYS_MAX,
-    PageRequest, PointRecord, RETENTION_IDS_MAX, RetentionLock, RetentionPolicy, Verification, VmQuery,
-    VmSort,
+    ARCHIVE_DAYS_MAX, BackupCommit, BackupFilter, CatalogError, DiskQuery, LOCK_DAYS_MAX, PageRequest,
+    PointRecord, RETENTION_IDS_MAX, RetentionLock, RetentionPolicy, Verification, VmQuery, VmSort,
 };
 
 cases![

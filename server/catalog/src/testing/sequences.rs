@@ -9,9 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::fixture::{Fixture, all_pages, done, numbers, row};
-use crate::{
-    BackupCommit, Catalog, CatalogError, CatalogWalk, DetailFilter, DetailRow, FailedRun, RowStatus,
-};
+use crate::{BackupCommit, Catalog, CatalogError, DetailFilter, DetailRow, FailedRun, RowStatus};
 
 /// How one session ends.
 #[derive(Debug, Clone)]
@@ -54,7 +52,7 @@ fn end() -> impl Strategy<Value = End> {
         .prop_map(|(vm, joins_last_run, disks, kind)| End { vm, joins_last_run, disks, kind })
 }
 
-pub(super) fn run(open: &dyn Fn(Arc<ManualClock>) -> Arc<dyn Catalog>) {
+pub(super) fn run(open: &dyn Fn(Arc<ManualClock>) -> Arc<Catalog>) {
     let config = Config { cases: 24, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     runner

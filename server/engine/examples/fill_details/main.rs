@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_catalog::{
-    Access, Attempt, BackupCommit, Backups, ContainerRecord, ContainerState, DetailRow, DiskRecord,
-    FailedRun, NamespaceRecord, RowStatus, SqliteCatalog,
+    Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun,
+    NamespaceRecord, RowStatus,
 };
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
@@ -93,7 +93,7 @@ fn fill(path: &Path, rows: u64) -> Result<Made> {
     let (all_days, days) = if large { (LARGE_DAYS, COMMITTED_DAYS) } else { (DAYS, DAYS) };
     let first_ms = SystemClock.now_ms() - i64::try_from(days)? * DAY_MS;
     let clock = Arc::new(ManualClock::new(first_ms));
-    let catalog = SqliteCatalog::create(path, Arc::<ManualClock>::clone(&clock))?;
+    let catalog = Catalog::create(path, Arc::<ManualClock>::clone(&clock))?;
     let namespaces = [catalog.ensure_namespace("default")?, catalog.ensure_namespace("lab")?];
     let of_day = rows.div_ceil(all_days);
     let fleet = Fleet::new(of_day, days, large);
@@ -132,6 +132,7 @@ fn fill(path: &Path, rows: u64) -> Result<Made> {
 
 /// Adds the rows of the first day as those of an earlier one. Identifiers begin with their time.
 fn copy(path: &Path, rows: u64, earlier_ms: i64) -> Result<u64> {
+    let rows = i64::try_from(rows)?;
     let connection = rusqlite::Connection::open(path)?;
     connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")?;
     let moved = |column: &str| {
@@ -158,7 +159,7 @@ fn copy(path: &Path, rows: u64, earlier_ms: i64) -> Result<u64> {
 }
 
 struct Filler<'a> {
-    catalog: &'a SqliteCatalog,
+    catalog: &'a Catalog,
     clock: &'a ManualClock,
     namespaces: [NamespaceRecord; 2],
     dice: Dice,

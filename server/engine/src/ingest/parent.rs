@@ -155,7 +155,7 @@ impl ParentDisk {
     /// When the catalog cannot be asked which digests are false.
     pub(super) fn digests(
         &self,
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         first: u64,
     ) -> Result<Option<v1::DigestBlock>, EngineError> {
         let end = extent_count(self.size_bytes).min(first.saturating_add(DIGESTS_PER_BLOCK as u64));
@@ -178,7 +178,7 @@ impl ParentDisk {
     /// (R6) Which of these digests were found false.
     fn are_false<'a>(
         &self,
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         entries: impl Iterator<Item = &'a ExtentEntry>,
     ) -> Result<Vec<bool>, EngineError> {
         let claims: Vec<_> = entries.map(|entry| (entry.node, entry.digest)).collect();
@@ -192,7 +192,7 @@ impl ParentDisk {
     /// [`EngineError::FoundDamaged`] when one is; the next backup is not given it.
     pub(super) fn check_digests(
         &self,
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         entries: &[(u64, ExtentEntry)],
     ) -> Result<(), EngineError> {
         let are_false = self.are_false(catalog, entries.iter().map(|(_, entry)| entry))?;

@@ -30,7 +30,7 @@ const TRIES: u32 = 8;
 ///
 /// # Errors
 /// The volume's and the catalog's; what is left is finished by the next call.
-pub(crate) fn finish_deletions(volume: &dyn Volume, catalog: &dyn Catalog) -> Result<u64, EngineError> {
+pub(crate) fn finish_deletions(volume: &dyn Volume, catalog: &Catalog) -> Result<u64, EngineError> {
     let mut finished = 0;
     loop {
         let batch = catalog.deletions(None, BATCH)?;
@@ -76,7 +76,7 @@ pub(super) fn remove(volume: &dyn Volume, name: &BlobName) -> Result<(), EngineE
 /// The volume's and the catalog's; what is left is sealed by the next call.
 pub(crate) fn reseal_stale(
     volume: &dyn Volume,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     repository: RepositoryId,
     unread: &BTreeSet<BackupId>,
 ) -> Result<u64, EngineError> {
@@ -109,7 +109,7 @@ pub(crate) struct Ahead {
 /// The volume's: it is not left then, unless that fails as well.
 pub(crate) fn seal_ahead(
     volume: &dyn Volume,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     repository: RepositoryId,
     point: &PointRecord,
 ) -> Result<Option<Ahead>, EngineError> {
@@ -135,7 +135,7 @@ pub(crate) fn seal_ahead(
 }
 
 /// (L8) Removes what [`seal_ahead`] sealed of a change that is refused. What cannot be removed the row is sealed above.
-pub(crate) fn unseal(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]) {
+pub(crate) fn unseal(volume: &dyn Volume, catalog: &Catalog, ahead: &[Ahead]) {
     for Ahead { before, revision, name } in ahead {
         if let Err(error) = remove(volume, name) {
             let is_noted = catalog.mark_point_stale(before.backup, *revision).is_ok();
@@ -148,7 +148,7 @@ pub(crate) fn unseal(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]
 ///
 /// # Errors
 /// The volume's and the catalog's; what is left is removed when the points are sealed anew.
-pub(crate) fn settle(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]) -> Result<(), EngineError> {
+pub(crate) fn settle(volume: &dyn Volume, catalog: &Catalog, ahead: &[Ahead]) -> Result<(), EngineError> {
     let expected: Vec<Expected> = ahead.iter().map(|one| one.before.clone()).collect();
     let mut found = revisions(volume, &expected)?;
     for Ahead { before: Expected { backup, .. }, revision, .. } in ahead {
@@ -164,7 +164,7 @@ pub(crate) fn settle(volume: &dyn Volume, catalog: &dyn Catalog, ahead: &[Ahead]
 /// (L5) As [`reseal_stale`], of one. Whether it was stale.
 pub(crate) fn reseal(
     volume: &dyn Volume,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     repository: RepositoryId,
     id: BackupId,
 ) -> Result<bool, EngineError> {
@@ -174,7 +174,7 @@ pub(crate) fn reseal(
 /// As [`reseal`]; `everywhere`: older revisions are looked for in all folders, whatever is found where one is expected.
 pub(crate) fn reseal_looking(
     volume: &dyn Volume,
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     repository: RepositoryId,
     id: BackupId,
     everywhere: bool,

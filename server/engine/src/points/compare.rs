@@ -102,7 +102,7 @@ impl Comparison {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Between<'a> {
     pub(crate) volume: &'a dyn Volume,
-    pub(crate) catalog: &'a dyn Catalog,
+    pub(crate) catalog: &'a Catalog,
     pub(crate) repository: RepositoryId,
     /// The catalog is known to be older than the volume, because it was made of a snapshot.
     pub(crate) recovered: bool,
@@ -204,7 +204,7 @@ pub(super) fn enter_these(
 
 /// (P10) Whether policies of an older catalog rest now: names, scopes and rules may have changed since.
 fn rest_policies(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     comparison: &mut Comparison,
     refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
 ) -> Result<bool, EngineError> {
@@ -226,7 +226,7 @@ fn rest_policies(
 /// (L1) A catalog that is older than the volume has rows of restore points that were deleted since: of all its restore
 /// points it knew the points to be there. Those that are locked cannot have been deleted, so they lost their points.
 fn drop_deleted(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     comparison: &mut Comparison,
     refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,
 ) -> Result<(), EngineError> {
@@ -261,7 +261,7 @@ struct Rows {
 }
 
 /// Restore points that are being deleted.
-pub(super) fn deleting(catalog: &dyn Catalog) -> Result<HashSet<BackupId>, EngineError> {
+pub(super) fn deleting(catalog: &Catalog) -> Result<HashSet<BackupId>, EngineError> {
     let (mut deleting, mut after) = (HashSet::new(), None);
     loop {
         let page = catalog.deletions(after, ROWS_PER_PAGE)?;
@@ -300,7 +300,7 @@ impl Differing {
 }
 
 impl Rows {
-    fn read(catalog: &dyn Catalog) -> Result<Self, EngineError> {
+    fn read(catalog: &Catalog) -> Result<Self, EngineError> {
         let (mut states, mut after) = (HashMap::new(), None);
         loop {
             let page = catalog.point_states(after, ROWS_PER_PAGE)?;
@@ -363,7 +363,7 @@ fn highest_readable(
 }
 
 fn enter(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     batch: &mut Vec<PointRecord>,
     comparison: &mut Comparison,
     refused: &mut dyn FnMut(CatalogError) -> Result<(), EngineError>,

@@ -19,7 +19,7 @@ type Age = (Option<i64>, u32, u64);
 /// # Errors
 /// The catalog's.
 pub(super) fn newest(
-    (volume, catalog, repository): (&dyn Volume, &dyn Catalog, RepositoryId),
+    (volume, catalog, repository): (&dyn Volume, &Catalog, RepositoryId),
     rows: impl Iterator<Item = PointState>,
     names: &BTreeMap<BackupId, Vec<(u32, BlobName)>>,
 ) -> Result<Vec<Rename>, EngineError> {

@@ -1,8 +1,7 @@
 //! What points say, and what hostile ones can do.
 
 use holdfast_catalog::{
-    Attempt, Backups as _, Catalog, CatalogWalk as _, DetailRow, DiskRecord, NamespaceRecord, PointRecord,
-    Points as _, Retention as _, RetentionLock, RowStatus, SqliteCatalog,
+    Attempt, Catalog, DetailRow, DiskRecord, NamespaceRecord, PointRecord, RetentionLock, RowStatus,
 };
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId};
@@ -89,15 +88,15 @@ fn sealed(volume: &MemoryVolume, point: &PointRecord, revision: u32) -> BlobName
     name
 }
 
-fn catalog(bench: &Bench) -> SqliteCatalog {
+fn catalog(bench: &Bench) -> Catalog {
     bench.catalog(&std::sync::Arc::default()).unwrap()
 }
 
-fn ids(catalog: &dyn Catalog) -> Vec<BackupId> {
+fn ids(catalog: &Catalog) -> Vec<BackupId> {
     catalog.all_backup_ids().map(Result::unwrap).collect()
 }
 
-fn compared(volume: &MemoryVolume, catalog: &SqliteCatalog) -> Result<Comparison, EngineError> {
+fn compared(volume: &MemoryVolume, catalog: &Catalog) -> Result<Comparison, EngineError> {
     let between = Between { volume, catalog, repository: REPOSITORY, recovered: false, only: None };
     compare(between, &mut |error| Err(error.into()), &NoProgress)
 }

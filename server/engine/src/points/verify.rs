@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_catalog::{Attempt, CatalogWalk as _, PointRecord};
+use holdfast_catalog::{Attempt, PointRecord};
 use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobName, list_all};
 

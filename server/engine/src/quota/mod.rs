@@ -36,7 +36,7 @@ const RECIPE_ALLOWANCE_BYTES: u64 = 1 << 20;
 /// The accounts of all namespaces.
 #[derive(Debug)]
 pub(crate) struct Quotas {
-    catalog: Arc<dyn Catalog>,
+    catalog: Arc<Catalog>,
     accounts: Mutex<HashMap<NamespaceId, Arc<Mutex<Account>>>>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Applicant<'a> {
 
 impl Quotas {
     /// Of the namespaces of `catalog`.
-    pub(crate) fn new(catalog: Arc<dyn Catalog>) -> Arc<Self> {
+    pub(crate) fn new(catalog: Arc<Catalog>) -> Arc<Self> {
         Arc::new(Self { catalog, accounts: Mutex::default() })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use holdfast_catalog::testing::fixture::Fixture;
-use holdfast_catalog::{DEFAULT_NAMESPACE, Quota, SqliteCatalog};
+use holdfast_catalog::{Catalog, DEFAULT_NAMESPACE, Quota};
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::TokenId;
 
@@ -23,7 +23,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(1_763_700_000_000));
         let path = dir.path().join("catalog.db");
-        let catalog: Arc<dyn Catalog> = Arc::new(SqliteCatalog::create(&path, clock.clone()).unwrap());
+        let catalog: Arc<Catalog> = Arc::new(Catalog::create(&path, clock.clone()).unwrap());
         let fixture = Fixture::of(Arc::clone(&catalog), clock);
         fixture.set_quota(fixture.default.id, &quota, "test").unwrap();
         Self { quotas: Quotas::new(catalog), fixture, _dir: dir }

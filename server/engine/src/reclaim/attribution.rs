@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use holdfast_catalog::{AttributionRecord, BackupShareRecord, CatalogWalk};
+use holdfast_catalog::{AttributionRecord, BackupShareRecord};
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, VmId};
 use parking_lot::RwLock;

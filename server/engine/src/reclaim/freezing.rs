@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use holdfast_catalog::{BackupRecord, CatalogWalk as _, ContainerRecord};
+use holdfast_catalog::{BackupRecord, ContainerRecord};
 use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::{Volume as _, VolumeError};
 

@@ -239,7 +239,7 @@ impl Candidates {
     /// The containers after `after` that `wanted` takes, as many as fit one window, and the last one that was looked
     /// at; `None` when there are no more. Those that are condemned go already.
     pub(crate) fn window(
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         after: Option<ContainerId>,
         window_bytes: u64,
         wanted: impl Fn(&ContainerRecord) -> bool,

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use holdfast_catalog::{BackupRecord, CatalogWalk};
+use holdfast_catalog::BackupRecord;
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 

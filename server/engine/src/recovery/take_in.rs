@@ -33,7 +33,7 @@ pub(crate) struct LeftOut {
 
 /// As [`take_in`], of many containers, while nothing else looks at the repository.
 pub(crate) fn take_in_many(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     store: &ChunkStore,
     files: &Files,
     summary: &mut OpenSummary,
@@ -47,7 +47,7 @@ pub(crate) fn take_in_many(
 /// (I2), oldest first, because a lookup asks the newest entry first. All that can be read are indexed, also when the
 /// catalog takes no changes. Says what was left out.
 pub(crate) fn take_in(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     store: &ChunkStore,
     files: &Files,
     summary: &mut OpenSummary,
@@ -58,7 +58,7 @@ pub(crate) fn take_in(
 
 fn take_in_by(
     together: usize,
-    (catalog, store): (&dyn Catalog, &ChunkStore),
+    (catalog, store): (&Catalog, &ChunkStore),
     files: &Files,
     summary: &mut OpenSummary,
     progress: &dyn Progress,
@@ -98,7 +98,7 @@ struct Wanted {
 impl Wanted {
     /// `None`: both know it, or it is gone.
     fn find(
-        catalog: &dyn Catalog,
+        catalog: &Catalog,
         store: &ChunkStore,
         id: ContainerId,
         file: ContainerFile,
@@ -180,7 +180,7 @@ fn take_in_one(
 
 /// Containers that get their rows.
 struct Adopting<'a> {
-    catalog: &'a dyn Catalog,
+    catalog: &'a Catalog,
     batch: Vec<ContainerRecord>,
     left: LeftOut,
 }
@@ -209,7 +209,7 @@ impl Adopting<'_> {
     }
 }
 
-fn adopt(catalog: &dyn Catalog, adopted: &[ContainerRecord]) -> Result<(), CatalogError> {
+fn adopt(catalog: &Catalog, adopted: &[ContainerRecord]) -> Result<(), CatalogError> {
     let namespaces: BTreeSet<NamespaceId> = adopted.iter().map(|container| container.namespace).collect();
     for id in namespaces {
         ensure_namespace(catalog, id)?;
@@ -219,7 +219,7 @@ fn adopt(catalog: &dyn Catalog, adopted: &[ContainerRecord]) -> Result<(), Catal
 
 /// A catalog put back from an older copy may lack the namespace of a container. Restore points bring their namespaces with
 /// them; those whose points cannot be read yet (P6) bring its name later.
-fn ensure_namespace(catalog: &dyn Catalog, id: NamespaceId) -> Result<(), CatalogError> {
+fn ensure_namespace(catalog: &Catalog, id: NamespaceId) -> Result<(), CatalogError> {
     if catalog.namespace(id)?.is_some() {
         return Ok(());
     }

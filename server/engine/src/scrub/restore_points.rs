@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{
-    BackupInOrder, BackupRecord, CatalogWalk as _, ContainerState, DiskRecord, FalseDigest, WithinBackup,
-};
+use holdfast_catalog::{BackupInOrder, BackupRecord, ContainerState, DiskRecord, FalseDigest, WithinBackup};
 use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
 use holdfast_types::ids::{BackupId, ContainerClass, VmId};
 

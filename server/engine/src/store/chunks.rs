@@ -66,7 +66,7 @@ impl Found {
 pub(crate) struct ChunkStore {
     pub(crate) index: Index,
     pub(crate) containers: ContainerCache,
-    pub(super) catalog: Arc<dyn Catalog>,
+    pub(super) catalog: Arc<Catalog>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) damage: DamageSet,
     pub(super) reported: Reported,
@@ -95,7 +95,7 @@ pub(crate) struct ChunkStore {
 pub(crate) struct StoreParts {
     pub(crate) index: Index,
     pub(crate) containers: ContainerCache,
-    pub(crate) catalog: Arc<dyn Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     /// What follows from missing containers.

@@ -118,7 +118,7 @@ pub(super) struct Found<'a> {
 
 impl DamageSet {
     /// What earlier runs found.
-    pub(super) fn load(catalog: &dyn Catalog, now_ms: i64) -> Result<Self, EngineError> {
+    pub(super) fn load(catalog: &Catalog, now_ms: i64) -> Result<Self, EngineError> {
         let records = catalog.damaged()?;
         let mut state = State::default();
         for record in &records {

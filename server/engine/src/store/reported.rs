@@ -24,7 +24,7 @@ pub(super) struct Reported {
 
 impl Reported {
     /// The reports that the catalog knows.
-    pub(super) fn load(catalog: &dyn Catalog) -> Result<Self, EngineError> {
+    pub(super) fn load(catalog: &Catalog) -> Result<Self, EngineError> {
         let reported = Self::default();
         for (container, region) in catalog.reported_regions()? {
             if let Some(record) = catalog.container(container)? {

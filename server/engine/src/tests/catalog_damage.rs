@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, CatalogWalk as _, SqliteCatalog};
+use holdfast_catalog::Catalog;
 use holdfast_types::ids::{BackupId, SessionId};
 use holdfast_volume::MemoryVolume;
 
@@ -20,15 +20,15 @@ struct Scene {
     bench: Bench,
     volume: MemoryVolume,
     engine: Engine,
-    catalog: Arc<SqliteCatalog>,
+    catalog: Arc<Catalog>,
     /// Two VMs of one restore point each.
     points: Vec<(BackupId, Vec<u8>)>,
 }
 
-fn open(bench: &Bench, volume: &MemoryVolume) -> (Engine, Arc<SqliteCatalog>) {
+fn open(bench: &Bench, volume: &MemoryVolume) -> (Engine, Arc<Catalog>) {
     let health = Arc::<Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
-    let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<Catalog> = Arc::<Catalog>::clone(&catalog);
     let parts = bench.parts_with(Arc::new(volume.clone()), shared, health);
     (Engine::assemble(parts).unwrap(), catalog)
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::region::Encoder;
 use holdfast_proto::v1;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use holdfast_catalog::{CatalogWalk as _, ContainerRecord};
+use holdfast_catalog::ContainerRecord;
 use holdfast_proto::ErrorCode;
 use holdfast_volume::{Blob, BlobName, MemoryVolume, Volume, VolumeError};
 use parking_lot::Mutex;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{Backups as _, SqliteCatalog};
+use holdfast_catalog::Catalog;
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::BackupId;
 use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight};
@@ -120,7 +120,7 @@ fn recover(bench: &Bench, volume: &MemoryVolume, facts: &Facts, at: &str) {
     let clock = Arc::<ManualClock>::clone(&bench.clock);
     let Some(repository) = crate::recover::repository_on(volume).unwrap() else { return };
     let path = bench.folder.path().join("catalog.db");
-    let catalog = SqliteCatalog::create_for(&path, clock, repository).unwrap();
+    let catalog = Catalog::create_for(&path, clock, repository).unwrap();
     crate::recover::enter_points(volume, &catalog, &NoProgress).unwrap();
     if let Some((gone, true)) = facts.deleted {
         assert!(catalog.backup(gone).unwrap().is_none(), "{at}: {gone} came back");

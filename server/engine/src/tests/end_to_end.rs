@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk as _;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::{Codec, Encoder};
 use holdfast_proto::{ErrorCode, Fingerprint, KeyId, v1};

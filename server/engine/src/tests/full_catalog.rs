@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, CatalogWalk as _, Containers as _, SqliteCatalog};
+use holdfast_catalog::Catalog;
 use holdfast_proto::ErrorCode;
 use holdfast_types::ids::{BackupId, SessionId};
 use holdfast_volume::{Blob, BlobName, MemoryVolume, Volume, VolumeError};
@@ -20,15 +20,11 @@ use crate::progress::NoProgress;
 const SIZE: usize = 1 << 20;
 
 /// An engine, and the catalog it works with.
-fn open(
-    bench: &Bench,
-    volume: &MemoryVolume,
-    prepare: impl Fn(&SqliteCatalog),
-) -> (Engine, Arc<SqliteCatalog>) {
+fn open(bench: &Bench, volume: &MemoryVolume, prepare: impl Fn(&Catalog)) -> (Engine, Arc<Catalog>) {
     let health = Arc::<Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
     prepare(&catalog);
-    let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<Catalog> = Arc::<Catalog>::clone(&catalog);
     let parts = bench.parts_with(Arc::new(volume.clone()), shared, health);
     (Engine::assemble(parts).unwrap(), catalog)
 }
@@ -82,11 +78,7 @@ fn assert_all(engine: &Engine, sealed: &[(SessionId, Vec<u8>)]) {
     }
 }
 
-fn check_that_it_reads_and_goes_on(
-    killed: Killed,
-    prepare: impl Fn(&SqliteCatalog),
-    undo: impl Fn(&SqliteCatalog),
-) {
+fn check_that_it_reads_and_goes_on(killed: Killed, prepare: impl Fn(&Catalog), undo: impl Fn(&Catalog)) {
     let Killed { bench, volume, done, sealed } = killed;
     let (engine, catalog) = open(&bench, &volume, prepare);
     assert!(restore(&engine, &done.0, "root").unwrap() == done.1);
@@ -129,7 +121,7 @@ fn nothing_can_be_changed() {
 /// Small changes fit, as on a disk that is almost full.
 #[test]
 fn the_database_cannot_grow() {
-    let grow = |pages| move |catalog: &SqliteCatalog| catalog.limit_growth(pages);
+    let grow = |pages| move |catalog: &Catalog| catalog.limit_growth(pages);
     check_that_it_reads_and_goes_on(killed(), grow(0), grow(1 << 20));
 }
 
@@ -228,7 +220,7 @@ fn what_is_deleted_while_the_rest_of_a_start_is_entered_stays_deleted() {
     let health = Arc::<Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
     catalog.answer_full(true);
-    let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<Catalog> = Arc::<Catalog>::clone(&catalog);
     let interrupted = Arc::new(Interrupted { inner: volume.clone(), then: Mutex::default() });
     let data: Arc<dyn Volume> = Arc::<Interrupted>::clone(&interrupted);
     let engine = Arc::new(Engine::assemble(bench.parts_with(data, shared, health)).unwrap());

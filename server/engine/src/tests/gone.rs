@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerClass, ContainerId, SessionId};
 use holdfast_volume::{MemoryVolume, Volume};
 

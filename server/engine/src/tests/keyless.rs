@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk;
 use holdfast_volume::{Blob, BlobName, MemoryVolume, Volume, VolumeError};
 use parking_lot::Mutex;
 

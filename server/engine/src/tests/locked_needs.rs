@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdfast_catalog::SqliteCatalog;
+use holdfast_catalog::Catalog;
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::BackupId;
 use holdfast_volume::testing::list;
@@ -50,8 +50,7 @@ fn what_is_named_is_enough_to_restore_and_no_more() {
     let bench = Bench::new();
     let repository = repository_on(&recovered).unwrap().unwrap();
     let clock = Arc::<ManualClock>::clone(&bench.clock);
-    let catalog =
-        SqliteCatalog::create_for(&bench.folder.path().join("catalog.db"), clock, repository).unwrap();
+    let catalog = Catalog::create_for(&bench.folder.path().join("catalog.db"), clock, repository).unwrap();
     assert_eq!(enter_points(&recovered, &catalog, &NoProgress).unwrap().problems, []);
     drop(catalog);
     let engine = bench.open(Arc::new(recovered.clone()));

@@ -58,7 +58,7 @@ mod verify;
 
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, SqliteCatalog};
+use holdfast_catalog::Catalog;
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::NamespaceId;
 use holdfast_volume::Volume;
@@ -92,17 +92,17 @@ impl Bench {
     }
 
     /// The catalog that shares its latch with an engine.
-    pub(crate) fn catalog(&self, health: &Arc<Health>) -> Result<SqliteCatalog, EngineError> {
+    pub(crate) fn catalog(&self, health: &Arc<Health>) -> Result<Catalog, EngineError> {
         let path = self.folder.path().join("catalog.db");
         let clock = Arc::<ManualClock>::clone(&self.clock);
-        let (catalog, _) = SqliteCatalog::open_or_create(&path, clock, Arc::<Health>::clone(health))?;
+        let (catalog, _) = Catalog::open_or_create(&path, clock, Arc::<Health>::clone(health))?;
         Ok(catalog)
     }
 
     pub(crate) fn parts_with(
         &self,
         volume: Arc<dyn Volume>,
-        catalog: Arc<dyn Catalog>,
+        catalog: Arc<Catalog>,
         health: Arc<Health>,
     ) -> EngineParts {
         let options = EngineOptions {

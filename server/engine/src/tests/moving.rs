@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk as _;
 use holdfast_types::ids::ContainerClass;
 use holdfast_volume::{Blob, BlobName, Ends, MemoryVolume, Space, Volume, VolumeError};
 use parking_lot::Mutex;

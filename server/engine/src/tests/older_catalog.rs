@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk as _;
 use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _, list_all};

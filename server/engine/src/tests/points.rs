@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_catalog::{CatalogWalk as _, RowStatus, SqliteCatalog};
+use holdfast_catalog::{Catalog, RowStatus};
 use holdfast_types::ids::{BackupId, NamespaceId, SessionId};
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
 use holdfast_volume::{MemoryVolume, Volume as _, list_all};
@@ -161,7 +161,7 @@ fn a_volume_alone_makes_a_catalog() {
         assert!(traces_of_repository(&copy).unwrap().is_some());
     }
     let clock = Arc::clone(&bench.clock);
-    let catalog = SqliteCatalog::create_for(&database(&bench), clock, id).unwrap();
+    let catalog = Catalog::create_for(&database(&bench), clock, id).unwrap();
     let found = enter_points(&volume, &catalog, &NoProgress).unwrap();
     assert_eq!((found.entered_count, found.entered.len(), found.problem_count()), (7, 7, 0));
     assert!(found.catalog_is_older);
@@ -191,7 +191,7 @@ fn restore_points_of_an_earlier_version_get_their_points() {
     drop(engine);
     lose_catalog(&bench);
     let id = repository_on(&volume).unwrap().unwrap();
-    drop(SqliteCatalog::create_for(&database(&bench), bench.clock.clone(), id).unwrap());
+    drop(Catalog::create_for(&database(&bench), bench.clock.clone(), id).unwrap());
     let engine = bench.open(Arc::new(volume));
     assert_eq!(engine.opened().entered_points, 4);
     assert_all(&engine, &backups);
@@ -252,7 +252,7 @@ fn check_names_points_that_are_lost_or_damaged_and_writes_them_again() {
     drop(engine);
     lose_catalog(&bench);
     let id = repository_on(&volume).unwrap().unwrap();
-    drop(SqliteCatalog::create_for(&database(&bench), bench.clock.clone(), id).unwrap());
+    drop(Catalog::create_for(&database(&bench), bench.clock.clone(), id).unwrap());
     let engine = bench.open(Arc::new(volume));
     assert_eq!(engine.opened().entered_points, 3);
     for (id, disk) in &backups {
@@ -342,7 +342,7 @@ fn a_backup_that_was_sealed_cannot_end_as_a_failure() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let health = Arc::<crate::health::Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
-    let shared: Arc<dyn holdfast_catalog::Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<holdfast_catalog::Catalog> = Arc::<Catalog>::clone(&catalog);
     let engine = Engine::assemble(bench.parts_with(Arc::new(volume), shared, health)).unwrap();
     let disk = noise(1, SIZE);
     let session = sent(&engine, "web", &disk);
@@ -411,7 +411,7 @@ fn a_sealed_backup_that_could_not_be_entered_is_not_forgotten_by_a_clean_stop() 
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let health = Arc::<crate::health::Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
-    let shared: Arc<dyn holdfast_catalog::Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<holdfast_catalog::Catalog> = Arc::<Catalog>::clone(&catalog);
     let engine = Engine::assemble(bench.parts_with(Arc::new(volume.clone()), shared, health)).unwrap();
     let disk = noise(1, SIZE);
     let session = sent(&engine, "web", &disk);
@@ -433,7 +433,7 @@ fn a_sealed_backup_that_is_refused_at_its_end_is_recorded_as_a_failure() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let health = Arc::<crate::health::Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
-    let shared: Arc<dyn holdfast_catalog::Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<holdfast_catalog::Catalog> = Arc::<Catalog>::clone(&catalog);
     let engine = Engine::assemble(bench.parts_with(Arc::new(volume.clone()), shared, health)).unwrap();
     let session = sent(&engine, "web", &noise(1, SIZE));
     catalog.answer_busy(true);

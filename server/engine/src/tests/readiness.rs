@@ -12,7 +12,7 @@ use crate::{Engine, Obstacle};
 
 struct Scene {
     volume: Arc<FaultyVolume<MemoryVolume>>,
-    catalog: Arc<holdfast_catalog::SqliteCatalog>,
+    catalog: Arc<holdfast_catalog::Catalog>,
     engine: Engine,
     _bench: Bench,
 }
@@ -24,7 +24,7 @@ fn scene() -> Scene {
     let health = Arc::<Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
     let data: Arc<dyn Volume> = Arc::<FaultyVolume<MemoryVolume>>::clone(&volume);
-    let mut parts = bench.parts_with(data, Arc::<holdfast_catalog::SqliteCatalog>::clone(&catalog), health);
+    let mut parts = bench.parts_with(data, Arc::<holdfast_catalog::Catalog>::clone(&catalog), health);
     parts.options.reserve_bytes = Some(20 << 20);
     let engine = Engine::assemble(parts).unwrap();
     backup(&engine, "web", &[("root", &noise(1, 1 << 20))]).unwrap();

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::sync::Arc;
 
-use holdfast_catalog::{Backups as _, Retention as _, RetentionPolicy, SqliteCatalog};
+use holdfast_catalog::{Catalog, RetentionPolicy};
 use holdfast_proto::v1;
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::BackupId;
@@ -48,7 +48,7 @@ fn a_job_is_renamed_while_its_run_is_in_progress() {
     let third = begin("mail", &first.run_id, &disks[2]);
     ids.extend([finish(&second, &disks[1]), finish(&third, &disks[2])]);
     assert_eq!(engine.catalog().stale_points(None, 10).unwrap(), [], "the points say the name that it has");
-    let check = |catalog: &dyn holdfast_catalog::Catalog| {
+    let check = |catalog: &holdfast_catalog::Catalog| {
         for id in &ids {
             assert_eq!(catalog.backup(*id).unwrap().unwrap().job, "daily");
         }
@@ -74,7 +74,7 @@ fn names_are_taken_over_from_points_all_at_once() {
     engine.rename_vm(default, "a", "b", "admin").unwrap();
     of_a.push(made(&engine, "b", 5));
     of_b.push(made(&engine, "c", 6));
-    let older = SqliteCatalog::open(&copy, Arc::<ManualClock>::clone(&bench.clock)).unwrap();
+    let older = Catalog::open(&copy, Arc::<ManualClock>::clone(&bench.clock)).unwrap();
     let found = enter_points(&volume, &older, &NoProgress).unwrap();
     assert_eq!((found.entered_count, found.problem_count(), found.resting_policies), (2, 0, 1));
     let vms = |ids: &[BackupId]| -> Vec<String> {

@@ -4,8 +4,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use holdfast_catalog::{
-    AuditEntry, Backups as _, CatalogError, CatalogWalk as _, LockChange, PageRequest, Retention as _,
-    RetentionLock, RetentionPolicy, SqliteCatalog,
+    AuditEntry, Catalog, CatalogError, LockChange, PageRequest, RetentionLock, RetentionPolicy,
 };
 use holdfast_proto::ErrorCode;
 use holdfast_types::clock::{Clock as _, ManualClock};
@@ -44,11 +43,11 @@ fn lock_of(engine: &Engine, id: BackupId) -> RetentionLock {
 }
 
 /// What the points on the volume say, as a recovery reads them.
-pub(super) fn recovered(bench: &Bench, volume: &MemoryVolume) -> (SqliteCatalog, tempfile::TempDir) {
+pub(super) fn recovered(bench: &Bench, volume: &MemoryVolume) -> (Catalog, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::<ManualClock>::clone(&bench.clock);
     let repository = crate::recover::repository_on(volume).unwrap().unwrap();
-    let catalog = SqliteCatalog::create_for(&folder.path().join("c.db"), clock, repository).unwrap();
+    let catalog = Catalog::create_for(&folder.path().join("c.db"), clock, repository).unwrap();
     let found = enter_points(volume, &catalog, &NoProgress).unwrap();
     assert_eq!(found.problems, []);
     (catalog, folder)
@@ -416,7 +415,7 @@ fn a_second_process_is_refused_as_well() {
     // As `holdfast-server` commands open it.
     let path = bench.folder.path().join("catalog.db");
     let clock = Arc::new(ManualClock::new(bench.clock.now_ms() + 1000 * DAY_MS));
-    let second = SqliteCatalog::open(&path, clock).unwrap();
+    let second = Catalog::open(&path, clock).unwrap();
     second.advance_lock_clock().unwrap();
     assert!(matches!(second.begin_deletion(&[id], "root", "x"), Err(CatalogError::Locked { .. })));
     let vm = second.named_vm(namespace(&engine), "web").unwrap().unwrap();
@@ -448,7 +447,7 @@ fn an_older_catalog_neither_loses_a_lock_nor_revives_what_was_deleted() {
     engine.delete_backups(&[gone], "op", "x").unwrap();
 
     let clock = Arc::<ManualClock>::clone(&bench.clock);
-    let older = SqliteCatalog::open(&copy, clock).unwrap();
+    let older = Catalog::open(&copy, clock).unwrap();
     let found = enter_points(&volume, &older, &NoProgress).unwrap();
     assert_eq!((found.entered_count, found.deleted.as_slice()), (0, [gone].as_slice()));
     assert_eq!(older.backup(gone).unwrap(), None);

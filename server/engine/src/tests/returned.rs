@@ -215,7 +215,7 @@ fn what_is_still_damaged_is_known_after_a_crash_in_a_look() {
     let catalog = bench.catalog(&Arc::default()).unwrap();
     bench.clock.advance_ms(7);
     core.store.look_again(victim.id).unwrap();
-    let regions = |catalog: &dyn holdfast_catalog::Catalog| -> Vec<(Option<u16>, i64)> {
+    let regions = |catalog: &holdfast_catalog::Catalog| -> Vec<(Option<u16>, i64)> {
         catalog.damaged().unwrap().into_iter().map(|one| (one.region, one.found_ms)).collect()
     };
     assert_eq!(regions(&catalog), [(Some(0), 1_700_000_000_000)]);

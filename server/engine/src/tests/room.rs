@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, ContainerState, SqliteCatalog};
+use holdfast_catalog::{Catalog, ContainerState};
 use holdfast_proto::{ErrorCode, Fingerprint, v1};
 use holdfast_types::ids::SessionId;
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
@@ -147,7 +147,7 @@ fn a_deletion_that_the_catalog_refuses_leaves_the_containers_as_they_were() {
     let (bench, volume) = (Bench::new(), small(140 << 20));
     let health = Arc::<crate::health::Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
-    let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<Catalog> = Arc::<Catalog>::clone(&catalog);
     let mut parts = bench.parts_with(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume), shared, health);
     parts.options.reserve_bytes = Some(RESERVE);
     let engine = Engine::assemble(parts).unwrap();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk;
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, Location};
 use holdfast_volume::MemoryVolume;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::{CatalogWalk, ContainerState};
+use holdfast_catalog::ContainerState;
 use holdfast_types::ids::{ContainerClass, SessionId};
 use holdfast_volume::{BlobName, CountVolume, MemoryVolume, Volume as _, VolumeCounters};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_catalog::{CatalogWalk, ContainerRecord, ContainerState};
+use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
 use holdfast_proto::region::Encoder;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};

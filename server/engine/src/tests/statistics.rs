@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk;
 use holdfast_types::ids::ContainerClass;
 use holdfast_volume::{MemoryVolume, Volume};
 

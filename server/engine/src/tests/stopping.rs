@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use holdfast_catalog::Catalog;
 use holdfast_catalog::testing::InjectedFailure;
-use holdfast_catalog::{Catalog, SqliteCatalog};
 use holdfast_proto::ErrorCode;
 use holdfast_types::ids::SessionId;
 use holdfast_volume::MemoryVolume;
@@ -14,10 +14,10 @@ use crate::engine::Engine;
 use crate::health::{Health, Work};
 
 /// An engine, and its catalog as the server's own calls (tokens, audit, logins) reach it.
-fn open(bench: &Bench, volume: &Arc<MemoryVolume>) -> (Engine, Arc<SqliteCatalog>) {
+fn open(bench: &Bench, volume: &Arc<MemoryVolume>) -> (Engine, Arc<Catalog>) {
     let health = Arc::<Health>::default();
     let catalog = Arc::new(bench.catalog(&health).unwrap());
-    let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+    let shared: Arc<Catalog> = Arc::<Catalog>::clone(&catalog);
     let parts = bench.parts_with(Arc::<MemoryVolume>::clone(volume), shared, health);
     (Engine::assemble(parts).unwrap(), catalog)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use holdfast_catalog::{AuditEntry, CatalogWalk as _, PageRequest};
+use holdfast_catalog::{AuditEntry, PageRequest};
 use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::BackupId;
 use holdfast_volume::testing::list;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_engine::catalog::token::{Role, new_token};
-use holdfast_engine::catalog::{Catalog, SqliteCatalog, TokenSpec};
+use holdfast_engine::catalog::{Catalog, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 use holdfast_engine::ids::SessionId;
 use holdfast_engine::{Engine, EngineError, EngineOptions, EngineParts, Health, traces_of_repository};
@@ -89,8 +89,8 @@ pub(crate) fn open(root: &Path, manner: Manner, clock: &Arc<ManualClock>) -> Res
     let latch = Arc::<Health>::clone(&health);
     // (P5) Beside a volume that holds a repository, no catalog is ever made.
     let catalog = match traces_of_repository(&*volume)? {
-        Some(_) => SqliteCatalog::open_existing(&path, Arc::<ManualClock>::clone(clock), latch)?,
-        None => SqliteCatalog::open_or_create(&path, Arc::<ManualClock>::clone(clock), latch)?.0,
+        Some(_) => Catalog::open_existing(&path, Arc::<ManualClock>::clone(clock), latch)?,
+        None => Catalog::open_or_create(&path, Arc::<ManualClock>::clone(clock), latch)?.0,
     };
     let mut options = EngineOptions { reserve_bytes: Some(0), ..EngineOptions::default() };
     options.index.background = false;
@@ -99,7 +99,7 @@ pub(crate) fn open(root: &Path, manner: Manner, clock: &Arc<ManualClock>) -> Res
     Engine::assemble(EngineParts {
         data: Arc::clone(&volume),
         index: volume,
-        catalog: Arc::new(catalog) as Arc<dyn Catalog>,
+        catalog: Arc::new(catalog) as Arc<Catalog>,
         clock: Arc::<ManualClock>::clone(clock),
         health,
         options,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use holdfast_engine::catalog::{BackupFilter, CatalogWalk as _, PageRequest};
+use holdfast_engine::catalog::{BackupFilter, PageRequest};
 use holdfast_engine::{CheckOptions, Engine, NoProgress, count_containers};
 
 use crate::agent;

@@ -6,7 +6,7 @@ use holdfast_engine::catalog::{Catalog, ExpiringRecord};
 use super::{LoginKey, WebLogin};
 use crate::error::ServiceError;
 
-pub(super) fn create(catalog: &dyn Catalog, login: &WebLogin, now_ms: i64) -> Result<(), ServiceError> {
+pub(super) fn create(catalog: &Catalog, login: &WebLogin, now_ms: i64) -> Result<(), ServiceError> {
     Ok(catalog.create_expiring(&ExpiringRecord {
         id_hash: login.key,
         token: login.token,
@@ -17,11 +17,7 @@ pub(super) fn create(catalog: &dyn Catalog, login: &WebLogin, now_ms: i64) -> Re
 }
 
 /// The login of that key, unless it ended.
-pub(super) fn find(
-    catalog: &dyn Catalog,
-    key: &LoginKey,
-    now_ms: i64,
-) -> Result<Option<WebLogin>, ServiceError> {
+pub(super) fn find(catalog: &Catalog, key: &LoginKey, now_ms: i64) -> Result<Option<WebLogin>, ServiceError> {
     let found = catalog.expiring(key)?.filter(|record| now_ms < record.expires_ms);
     Ok(found.map(|record| WebLogin {
         key: record.id_hash,
@@ -31,15 +27,15 @@ pub(super) fn find(
     }))
 }
 
-pub(super) fn extend(catalog: &dyn Catalog, key: &LoginKey, expires_ms: i64) -> Result<(), ServiceError> {
+pub(super) fn extend(catalog: &Catalog, key: &LoginKey, expires_ms: i64) -> Result<(), ServiceError> {
     Ok(catalog.extend_expiring(key, expires_ms)?)
 }
 
-pub(super) fn delete(catalog: &dyn Catalog, key: &LoginKey) -> Result<(), ServiceError> {
+pub(super) fn delete(catalog: &Catalog, key: &LoginKey) -> Result<(), ServiceError> {
     Ok(catalog.delete_expiring(key)?)
 }
 
-pub(super) fn prune(catalog: &dyn Catalog, now_ms: i64) -> Result<(), ServiceError> {
+pub(super) fn prune(catalog: &Catalog, now_ms: i64) -> Result<(), ServiceError> {
     catalog.prune_expiring(now_ms)?;
     Ok(())
 }

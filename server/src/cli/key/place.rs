@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use holdfast_engine::EngineError;
-use holdfast_engine::catalog::{Access as _, Audit as _, AuditEntry};
+use holdfast_engine::catalog::AuditEntry;
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_keys::{KeyTable, OpenKeys, Owner};
 use holdfast_proto::ErrorCode;

@@ -1,7 +1,7 @@
 //! `holdfast-server namespace create`.
 
 use clap::Args;
-use holdfast_engine::catalog::{Access as _, Audit as _, AuditEntry, NamespaceRecord, SqliteCatalog};
+use holdfast_engine::catalog::{AuditEntry, Catalog, NamespaceRecord};
 use holdfast_proto::{ErrorCode, KeyId};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ pub(in super::super) struct CreateArgs {
 }
 
 /// Makes the namespace and says so in the audit log.
-pub(super) fn create(catalog: &SqliteCatalog, args: &CreateArgs) -> Result<NamespaceRecord, Failure> {
+pub(super) fn create(catalog: &Catalog, args: &CreateArgs) -> Result<NamespaceRecord, Failure> {
     let name = &args.name;
     if catalog.namespace_by_name(name)?.is_some() {
         let text =

@@ -1,7 +1,7 @@
 //! Options, and what they make of a quota.
 
 use clap::Parser;
-use holdfast_engine::catalog::{Audit as _, DEFAULT_NAMESPACE, PageRequest};
+use holdfast_engine::catalog::{DEFAULT_NAMESPACE, PageRequest};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
@@ -21,7 +21,7 @@ fn args(options: &[&str]) -> QuotaArgs {
 fn options_change_what_they_name_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(1_763_700_000_000));
-    let catalog = SqliteCatalog::create(&dir.path().join("catalog.db"), clock).unwrap();
+    let catalog = Catalog::create(&dir.path().join("catalog.db"), clock).unwrap();
     let set = |options: &[&str]| quota(&catalog, &args(options)).unwrap().quota;
     assert_eq!(set(&[]), Quota::default());
     assert!(catalog.list_audit(PageRequest::FIRST).unwrap().items.is_empty(), "showing changes nothing");

@@ -1,5 +1,5 @@
+use holdfast_engine::catalog::PageRequest;
 use holdfast_engine::catalog::token::PresentedToken;
-use holdfast_engine::catalog::{Access as _, Audit as _, PageRequest};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
@@ -7,10 +7,10 @@ use crate::repository::catalog_path;
 
 const NOW_MS: i64 = 1_800_000_000_000;
 
-fn catalog() -> (tempfile::TempDir, SqliteCatalog, Arc<ManualClock>) {
+fn catalog() -> (tempfile::TempDir, Catalog, Arc<ManualClock>) {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(NOW_MS));
-    let catalog = SqliteCatalog::create(&catalog_path(folder.path()), clock.clone()).unwrap();
+    let catalog = Catalog::create(&catalog_path(folder.path()), clock.clone()).unwrap();
     (folder, catalog, clock)
 }
 

@@ -79,11 +79,7 @@ impl Recorded {
     ///
     /// # Errors
     /// The catalog's.
-    pub(super) fn gather(
-        catalog: &dyn Catalog,
-        labels: &LabelTable,
-        now_ms: i64,
-    ) -> Result<Self, ServiceError> {
+    pub(super) fn gather(catalog: &Catalog, labels: &LabelTable, now_ms: i64) -> Result<Self, ServiceError> {
         let mut jobs = catalog.job_overviews(None)?;
         // The jobs that store most get their labels first.
         jobs.sort_by_key(|job| std::cmp::Reverse(job.sums.post_lc));
@@ -177,7 +173,7 @@ fn by_label(labels: &LabelTable, jobs: &[JobOverview]) -> BTreeMap<JobLabels, Jo
 }
 
 fn namespaces(
-    catalog: &dyn Catalog,
+    catalog: &Catalog,
     labels: &LabelTable,
     now_ms: i64,
 ) -> Result<BTreeMap<String, Namespace>, ServiceError> {
@@ -232,7 +228,7 @@ fn namespaces(
     Ok(sums)
 }
 
-fn runs(catalog: &dyn Catalog, since_ms: i64) -> Result<Runs, ServiceError> {
+fn runs(catalog: &Catalog, since_ms: i64) -> Result<Runs, ServiceError> {
     let filter = DetailFilter { since_ms: Some(since_ms), ..DetailFilter::default() };
     let mut counted = Runs::default();
     for page in 0..RUN_PAGES_MAX {

@@ -27,7 +27,7 @@ impl TaskFigures {
     ///
     /// # Errors
     /// The catalog's.
-    pub(super) fn gather(catalog: &dyn Catalog) -> Result<Self, ServiceError> {
+    pub(super) fn gather(catalog: &Catalog) -> Result<Self, ServiceError> {
         let unfinished =
             catalog.unfinished_tasks()?.into_iter().map(|task| (task.kind, task.status)).collect();
         let mut last_done = Vec::new();

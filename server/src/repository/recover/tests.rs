@@ -28,7 +28,7 @@ fn open(folder: &Path) -> Engine {
     Engine::assemble(open_parts(&resolved(folder).settings, &clock()).unwrap()).unwrap()
 }
 
-fn create_token(catalog: &dyn Catalog, number: u8, name: &str) -> TokenId {
+fn create_token(catalog: &Catalog, number: u8, name: &str) -> TokenId {
     let id = TokenId::from_bytes([number; 16]);
     let spec = TokenSpec {
         id,

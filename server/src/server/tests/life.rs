@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use holdfast_engine::catalog::{Access as _, SqliteCatalog};
+use holdfast_engine::catalog::Catalog;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -91,7 +91,7 @@ async fn tokens_come_and_go_while_the_server_runs() {
     let admin = fixture.admin().await;
     // As the token commands do it: over a connection of its own.
     let path = catalog_path(fixture.folder.path());
-    let beside = SqliteCatalog::open(&path, Arc::new(SystemClock)).unwrap();
+    let beside = Catalog::open(&path, Arc::new(SystemClock)).unwrap();
     let (text, id, hash) = token::new_token(&SystemClock).unwrap();
     let spec = TokenSpec {
         id,
@@ -222,7 +222,7 @@ async fn a_commit_under_way_is_waited_for() {
 #[test]
 fn an_unfinished_first_start_is_finished_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
-    let catalog = SqliteCatalog::create(&catalog_path(folder.path()), Arc::new(SystemClock)).unwrap();
+    let catalog = Catalog::create(&catalog_path(folder.path()), Arc::new(SystemClock)).unwrap();
     let path = folder.path().join(FIRST_TOKEN_FILE);
     // The file of a token that the catalog does not have.
     fs::write(&path, "hf_old").unwrap();

@@ -55,7 +55,7 @@ impl Fixture {
         fs::read_to_string(self.folder.path().join(FIRST_TOKEN_FILE)).unwrap().trim().to_owned()
     }
 
-    fn catalog(&self) -> &dyn Catalog {
+    fn catalog(&self) -> &Catalog {
         self.server.app().catalog()
     }
 

@@ -13,11 +13,7 @@ use crate::wire::add_to;
 use crate::{CatalogError, DAY_GROUPS_MAX, DayTotals, DetailFilter, Result, TotalsBy};
 
 /// In order of day, namespace and name.
-pub(in crate::sqlite) fn days(
-    connection: &Connection,
-    filter: &DetailFilter,
-    by: TotalsBy,
-) -> Result<Vec<DayTotals>> {
+pub(crate) fn days(connection: &Connection, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>> {
     let Some(conditions) = filter::of_all(connection, filter)? else { return Ok(Vec::new()) };
     let mut sums: HashMap<(i32, Group), (RowRefs, Totals)> = HashMap::new();
     sums::each(connection, conditions, false, "", |summand| {

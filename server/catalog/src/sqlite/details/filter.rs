@@ -9,10 +9,7 @@ use crate::{DetailFilter, Result, RowStatus};
 
 /// Conditions for rows that are wanted in the order of a list: the narrowest of the names given leads, in its
 /// own index; that of another would lose the order, or read more. `None`: nothing can match.
-pub(in crate::sqlite) fn in_order(
-    connection: &Connection,
-    filter: &DetailFilter,
-) -> Result<Option<Conditions>> {
+pub(crate) fn in_order(connection: &Connection, filter: &DetailFilter) -> Result<Option<Conditions>> {
     let Some(parts) = Parts::of(connection, filter)? else { return Ok(None) };
     let leader = parts.names.iter().position(|part| part.ids.len() == 1);
     let mut conditions = Conditions::default();
@@ -28,10 +25,7 @@ pub(in crate::sqlite) fn in_order(
 
 /// Conditions for rows that are all read, in whatever order: an index leads only where it leaves out most of the
 /// rows, because a row found by index costs several times one found by reading on. `None`: nothing can match.
-pub(in crate::sqlite) fn of_all(
-    connection: &Connection,
-    filter: &DetailFilter,
-) -> Result<Option<Conditions>> {
+pub(crate) fn of_all(connection: &Connection, filter: &DetailFilter) -> Result<Option<Conditions>> {
     let Some(parts) = Parts::of(connection, filter)? else { return Ok(None) };
     let mut led = false;
     let mut conditions = Conditions::default();
@@ -158,7 +152,7 @@ fn push_search(conditions: &mut Conditions, text: &str) {
 }
 
 /// The pattern of texts that contain `text`, in any case of ASCII.
-pub(in crate::sqlite) fn like_pattern(text: &str) -> String {
+pub(crate) fn like_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len() + 2);
     pattern.push('%');
     for char in text.chars() {

@@ -7,17 +7,13 @@ use super::super::convert::OrCatalogError;
 use super::{SELECT, read};
 use crate::{DetailEntry, DetailRow, Result};
 
-pub(in crate::sqlite) const EARLIER: &str = "d.vm_id = ? AND d.disk = ? AND \
+pub(crate) const EARLIER: &str = "d.vm_id = ? AND d.disk = ? AND \
      (d.started_ms, d.run_id, d.session_id, d.position) < (?, ?, ?, ?)";
 
-pub(in crate::sqlite) const LATEST_FIRST: &str =
+pub(crate) const LATEST_FIRST: &str =
     "ORDER BY d.started_ms DESC, d.run_id DESC, d.session_id DESC, d.position DESC";
 
-pub(in crate::sqlite) fn one(
-    connection: &Connection,
-    session: SessionId,
-    position: u32,
-) -> Result<Option<DetailEntry>> {
+pub(crate) fn one(connection: &Connection, session: SessionId, position: u32) -> Result<Option<DetailEntry>> {
     connection
         .prepare_cached(&format!("{SELECT} WHERE d.session_id = ? AND d.position = ?"))
         .and_then(|mut s| s.query_row(params![session.to_bytes(), position], read).optional())
@@ -26,11 +22,7 @@ pub(in crate::sqlite) fn one(
 }
 
 /// Up to `limit` rows of the same disk before this one, oldest first; none when the row is not there.
-pub(in crate::sqlite) fn before(
-    connection: &Connection,
-    entry: &DetailEntry,
-    limit: u32,
-) -> Result<Vec<DetailRow>> {
+pub(crate) fn before(connection: &Connection, entry: &DetailEntry, limit: u32) -> Result<Vec<DetailRow>> {
     let session = entry.session.to_bytes();
     let key: Option<([u8; 16], [u8; 16], i64, String)> = connection
         .prepare_cached(

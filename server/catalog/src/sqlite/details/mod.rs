@@ -4,15 +4,15 @@
 //! filter has an index) → [`filter`] → [`sorted`] (any other order) → [`history`] (one disk's past) → [`sums`],
 //! [`totals`], [`mod@days`], [`protected`] (rows added up).
 
-mod days;
-pub(super) mod filter;
-pub(super) mod history;
-pub(super) mod protected;
-pub(super) mod sorted;
-pub(super) mod sums;
-pub(super) mod totals;
+pub(crate) mod days;
+pub(crate) mod filter;
+pub(crate) mod history;
+pub(crate) mod protected;
+pub(crate) mod sorted;
+pub(crate) mod sums;
+pub(crate) mod totals;
 
-pub(super) use days::days;
+pub(crate) use days::days;
 
 use holdfast_types::ids::{BackupId, RunId, SessionId};
 use rusqlite::types::Value;
@@ -34,7 +34,7 @@ pub(super) const SELECT: &str = "SELECT d.*, n.name AS namespace, j.name AS job,
 pub(super) const ORDER: &str = "ORDER BY d.started_ms, d.run_id, d.session_id, d.position";
 
 /// Whether this session has rows already.
-pub(super) fn session_ended(connection: &Connection, session: SessionId) -> Result<bool> {
+pub(crate) fn session_ended(connection: &Connection, session: SessionId) -> Result<bool> {
     connection
         .prepare_cached("SELECT 1 FROM details WHERE session_id = ? LIMIT 1")
         .and_then(|mut s| s.query_row([session.to_bytes()], |_| Ok(())).optional())
@@ -43,14 +43,14 @@ pub(super) fn session_ended(connection: &Connection, session: SessionId) -> Resu
 }
 
 /// The rows of a session, in the order of its disks.
-pub(super) fn of_session(connection: &Connection, session: SessionId) -> Result<Vec<DetailRow>> {
+pub(crate) fn of_session(connection: &Connection, session: SessionId) -> Result<Vec<DetailRow>> {
     connection
         .prepare_cached(&format!("{SELECT} WHERE d.session_id = ? ORDER BY d.position"))
         .and_then(|mut s| s.query_map([session.to_bytes()], |row| Ok(read(row)?.0))?.collect())
         .or_error("read")
 }
 
-pub(super) fn insert(
+pub(crate) fn insert(
     tx: &Transaction<'_>,
     attempt: &Attempt,
     refs: &AttemptRefs,
@@ -102,7 +102,7 @@ pub(super) fn insert(
     Ok(())
 }
 
-pub(super) fn list(
+pub(crate) fn list(
     connection: &Connection,
     filter: &DetailFilter,
     page: PageRequest<'_>,

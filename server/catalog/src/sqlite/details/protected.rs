@@ -31,12 +31,8 @@ impl Made {
     }
 }
 
-/// See [`Reports::protected_days`](crate::Reports::protected_days).
-pub(in crate::sqlite) fn days(
-    connection: &Connection,
-    asked: &DetailFilter,
-    by: TotalsBy,
-) -> Result<Vec<ProtectedDay>> {
+/// See [`Catalog::protected_days`](crate::Catalog::protected_days).
+pub(crate) fn days(connection: &Connection, asked: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>> {
     let names = Names::load(connection)?;
     let mut known: HashMap<(Group, [u8; 16]), u64> = HashMap::new();
     let mut sums: HashMap<Group, u64> = HashMap::new();

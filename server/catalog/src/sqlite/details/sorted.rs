@@ -21,7 +21,7 @@ use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, Result, SortOrder}
 const FIRST_ROWS_MAX: usize = 20_000;
 
 /// A page of the rows that match, and how many do.
-pub(in crate::sqlite) fn page(
+pub(crate) fn page(
     connection: &Connection,
     asked: &DetailFilter,
     order: SortOrder,
@@ -64,7 +64,7 @@ fn entries(connection: &Connection, rowids: &[i64]) -> Result<Vec<DetailEntry>> 
 /// must not hold up the folding of the log. Which rows and their order are of one moment. Rows are not changed, except
 /// that old ones of failed attempts are added up: those are left out, and their sum shown instead.
 #[derive(Debug)]
-pub(in crate::sqlite) struct AllSorted {
+pub(crate) struct AllSorted {
     /// Of its own: the order is in a temporary table.
     connection: Connection,
     /// The number of the row given last.
@@ -72,7 +72,7 @@ pub(in crate::sqlite) struct AllSorted {
 }
 
 impl AllSorted {
-    pub(in crate::sqlite) fn new(connection: Connection, asked: &DetailFilter, order: SortOrder) -> Result<Self> {
+    pub(crate) fn new(connection: Connection, asked: &DetailFilter, order: SortOrder) -> Result<Self> {
         let conditions = filter::of_all(&connection, asked)?;
         let conditions = conditions.unwrap_or_else(Conditions::never);
         let select = "CREATE TEMP TABLE sorted AS SELECT d.rowid AS row FROM details d";
@@ -145,7 +145,7 @@ fn key(by: DetailSort) -> String {
 const NUMBER: &str = "shown_number";
 
 /// Makes [`NUMBER`] known to a connection that reads.
-pub(in crate::sqlite) fn add_number(connection: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn add_number(connection: &Connection) -> rusqlite::Result<()> {
     // Not for a schema that was tampered with.
     let flags =
         FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_DIRECTONLY;
@@ -180,19 +180,19 @@ fn shown_number(context: &Context<'_>) -> rusqlite::Result<Option<f64>> {
 
 /// Which part of a sorted list is wanted.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sqlite) struct Window {
-    pub(in crate::sqlite) offset: usize,
-    pub(in crate::sqlite) limit: usize,
+pub(crate) struct Window {
+    pub(crate) offset: usize,
+    pub(crate) limit: usize,
 }
 
 impl Window {
-    pub(in crate::sqlite) fn new(offset: u64, limit: u32) -> Self {
+    pub(crate) fn new(offset: u64, limit: u32) -> Self {
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         Self { offset: size(offset), limit: size(limit.into()) }
     }
 
     /// The part of `items`, sorted; the rest is not looked at more than it must be.
-    pub(in crate::sqlite) fn of<T>(self, mut items: Vec<T>, compare: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    pub(crate) fn of<T>(self, mut items: Vec<T>, compare: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
         let Self { offset, limit } = self;
         if offset >= items.len() || limit == 0 {
             return Vec::new();
@@ -211,7 +211,7 @@ impl Window {
 }
 
 /// The order of two values of which nothing comes last, whatever the direction.
-pub(in crate::sqlite) fn compare_keys<K: Ord>(a: Option<&K>, b: Option<&K>, descending: bool) -> Ordering {
+pub(crate) fn compare_keys<K: Ord>(a: Option<&K>, b: Option<&K>, descending: bool) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) if descending => b.cmp(a),
         (Some(a), Some(b)) => a.cmp(b),
@@ -221,7 +221,7 @@ pub(in crate::sqlite) fn compare_keys<K: Ord>(a: Option<&K>, b: Option<&K>, desc
 
 /// A number with a total order; there is no NaN among them.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sqlite) struct Number(pub(in crate::sqlite) f64);
+pub(crate) struct Number(pub(crate) f64);
 
 impl Ord for Number {
     fn cmp(&self, other: &Self) -> Ordering {

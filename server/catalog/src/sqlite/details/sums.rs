@@ -9,31 +9,31 @@ use crate::{DetailRow, Result, RowStatus, TotalsBy};
 
 /// What a row belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::sqlite) struct RowRefs {
-    pub(in crate::sqlite) namespace: [u8; 16],
-    pub(in crate::sqlite) job: [u8; 16],
-    pub(in crate::sqlite) vm: [u8; 16],
-    pub(in crate::sqlite) run: [u8; 16],
+pub(crate) struct RowRefs {
+    pub(crate) namespace: [u8; 16],
+    pub(crate) job: [u8; 16],
+    pub(crate) vm: [u8; 16],
+    pub(crate) run: [u8; 16],
 }
 
 /// What makes two rows of one group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::sqlite) enum Group {
+pub(crate) enum Group {
     All,
     Of([u8; 16]),
     Disk([u8; 16], Box<str>),
 }
 
 /// What a row belongs to, its disk (empty unless asked for) and its numbers; other texts are not read.
-pub(in crate::sqlite) struct Summand<'a> {
-    pub(in crate::sqlite) refs: RowRefs,
-    pub(in crate::sqlite) disk: &'a str,
-    pub(in crate::sqlite) row: DetailRow,
+pub(crate) struct Summand<'a> {
+    pub(crate) refs: RowRefs,
+    pub(crate) disk: &'a str,
+    pub(crate) row: DetailRow,
 }
 
 impl Summand<'_> {
     /// The group it belongs to.
-    pub(in crate::sqlite) fn group(&self, by: TotalsBy) -> Group {
+    pub(crate) fn group(&self, by: TotalsBy) -> Group {
         match by {
             TotalsBy::Run => Group::Of(self.refs.run),
             TotalsBy::Vm => Group::Of(self.refs.vm),
@@ -50,10 +50,10 @@ const COUNTS: &str = "d.virtual_bytes, d.bytes, d.read_bytes, d.unchanged_bytes,
 
 /// Every row of a run before those of the next, in order of when the runs were begun, as their identifiers say. Their
 /// index is all but the order in which rows were written.
-pub(in crate::sqlite) const BY_RUN: &str = "ORDER BY d.run_id";
+pub(crate) const BY_RUN: &str = "ORDER BY d.run_id";
 
 /// Reads every row that matches, in `order`; empty: in none.
-pub(in crate::sqlite) fn each(
+pub(crate) fn each(
     connection: &Connection,
     conditions: Conditions,
     with_disk: bool,
@@ -99,7 +99,7 @@ fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
 }
 
 /// The sums that triggers keep (migration 0024): of a VM's rows in a job, over all time.
-pub(in crate::sqlite) mod kept {
+pub(crate) mod kept {
     use std::collections::HashMap;
 
     use holdfast_proto::details::Totals;
@@ -113,7 +113,7 @@ pub(in crate::sqlite) mod kept {
     use crate::wire::add_to;
 
     /// Makes all of them anew, of the rows that there are.
-    pub(in crate::sqlite) const ADD_UP: &str = "DELETE FROM detail_sums; \
+    pub(crate) const ADD_UP: &str = "DELETE FROM detail_sums; \
          INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes) \
          SELECT job_id, vm_id, 1, status <> 'done', bytes, new_bytes, post_lc, meta_bytes, wire_bytes \
          FROM details WHERE true \
@@ -123,14 +123,14 @@ pub(in crate::sqlite) mod kept {
          wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62); \
          UPDATE jobs SET runs = (SELECT count(*) FROM runs r WHERE r.job_id = jobs.id)";
 
-    pub(in crate::sqlite) struct Kept {
-        pub(in crate::sqlite) job: [u8; 16],
-        pub(in crate::sqlite) vm: [u8; 16],
-        pub(in crate::sqlite) sums: Totals,
+    pub(crate) struct Kept {
+        pub(crate) job: [u8; 16],
+        pub(crate) vm: [u8; 16],
+        pub(crate) sums: Totals,
     }
 
     /// Conditions may be on `s`, the sums, and `j`, their jobs.
-    pub(in crate::sqlite) fn each(
+    pub(crate) fn each(
         connection: &Connection,
         conditions: Conditions,
         mut take: impl FnMut(Kept) -> Result<()>,
@@ -155,7 +155,7 @@ pub(in crate::sqlite) mod kept {
     }
 
     /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
-    pub(in crate::sqlite) fn problems(connection: &Connection) -> Result<Vec<String>> {
+    pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
         let mut counted: HashMap<([u8; 16], [u8; 16]), Totals> = HashMap::new();
         super::each(connection, Conditions::default(), false, "", |summand| {
             let RowRefs { job, vm, .. } = summand.refs;
@@ -172,10 +172,12 @@ pub(in crate::sqlite) mod kept {
             Ok(())
         })?;
         wrong.extend(counted.into_iter().map(|((job, vm), sums)| (job, vm, 0, sums.rows)));
-        let runs = "SELECT j.id, j.runs, (SELECT count(*) FROM runs r WHERE r.job_id = j.id) AS counted FROM jobs j";
+        let runs =
+            "SELECT j.id, j.runs, (SELECT count(*) FROM runs r WHERE r.job_id = j.id) AS counted FROM jobs j";
         let mut problems = Vec::new();
         Conditions::default().each(connection, (runs, ""), |row| {
-            let (kept, counted) = (count(row, "runs").or_error("check")?, count(row, "counted").or_error("check")?);
+            let (kept, counted) =
+                (count(row, "runs").or_error("check")?, count(row, "counted").or_error("check")?);
             if kept != counted {
                 let job = Ulid::from_bytes(id(row, "id").or_error("check")?);
                 problems.push(format!("job {job} is on record with {kept} runs, but has {counted}"));
@@ -190,13 +192,13 @@ pub(in crate::sqlite) mod kept {
     }
 
     /// What is kept of `sums`.
-    pub(in crate::sqlite) fn only(sums: &Totals) -> Totals {
+    pub(crate) fn only(sums: &Totals) -> Totals {
         let mut kept = Totals::default();
         add(&mut kept, sums);
         kept
     }
 
-    pub(in crate::sqlite) fn add(sum: &mut Totals, other: &Totals) {
+    pub(crate) fn add(sum: &mut Totals, other: &Totals) {
         let add = |sum: &mut u64, value: u64| *sum = sum.saturating_add(value);
         add(&mut sum.rows, other.rows);
         add(&mut sum.failed, other.failed);
@@ -209,7 +211,7 @@ pub(in crate::sqlite) mod kept {
 }
 
 /// Protected megabytes a second from the first start to the last finish, as a row's are counted.
-pub(in crate::sqlite) fn mb_per_s(sums: &Totals) -> Option<f64> {
+pub(crate) fn mb_per_s(sums: &Totals) -> Option<f64> {
     use holdfast_proto::details::RowExt;
     let Totals { bytes, started_ms, finished_ms, .. } = *sums;
     DetailRow { bytes, started_ms, finished_ms, ..DetailRow::default() }.mb_per_s()

@@ -18,11 +18,12 @@ use super::sums::{self, BY_RUN, Group, RowRefs, Summand};
 use crate::reports::RUNS_SHOWN_MAX;
 use crate::wire::add_to;
 use crate::{
-    CatalogError, DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
+    CatalogError, DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder,
+    TotalsSort,
 };
 
 /// A page of the groups, and how many there are.
-pub(in crate::sqlite) fn page(
+pub(crate) fn page(
     connection: &Connection,
     asked: &DetailFilter,
     by: TotalsBy,

@@ -10,7 +10,7 @@ use crate::sqlite::select::Conditions;
 use crate::{ContainerTotals, Result};
 
 /// By class and state.
-pub(in crate::sqlite) fn totals(
+pub(crate) fn totals(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
 ) -> Result<Vec<ContainerTotals>> {
@@ -40,7 +40,7 @@ pub(in crate::sqlite) fn totals(
 }
 
 /// Bytes by the day they were begun on. Days begin at midnight before 1970, too.
-pub(in crate::sqlite) fn days(connection: &Connection) -> Result<Vec<(i32, u64)>> {
+pub(crate) fn days(connection: &Connection) -> Result<Vec<(i32, u64)>> {
     let sql = format!(
         "SELECT created_ms / {DAY_MS} - (created_ms < 0 AND created_ms % {DAY_MS} <> 0) AS day, \
          sum(stored_bytes) AS bytes FROM containers GROUP BY 1 ORDER BY 1"
@@ -52,7 +52,7 @@ pub(in crate::sqlite) fn days(connection: &Connection) -> Result<Vec<(i32, u64)>
 }
 
 /// The first of each of `max` equal parts of the list.
-pub(in crate::sqlite) fn sample(
+pub(crate) fn sample(
     connection: &Connection,
     class: ContainerClass,
     max: u32,

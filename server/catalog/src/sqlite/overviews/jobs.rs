@@ -7,18 +7,19 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::convert::{OrCatalogError, count, id};
-use super::super::details::sums::{self, kept};
 use super::super::details::filter;
+use super::super::details::sums::{self, kept};
 use super::super::namespaces as table;
 use super::super::select::Conditions;
 use super::vms::LATEST;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, RepositoryOverview, Result, WindowTotals,
+    BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, RepositoryOverview, Result,
+    WindowTotals,
 };
 
 /// What is protected is one pass over VMs; what was written ever is kept, and the rows of later windows are read once.
-pub(in crate::sqlite) fn repository(
+pub(crate) fn repository(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
     since_ms: &[Option<i64>],
@@ -97,10 +98,7 @@ fn windows(
 }
 
 /// Every job there is a row of, by namespace and name.
-pub(in crate::sqlite) fn jobs(
-    connection: &Connection,
-    namespaces: Option<&[NamespaceId]>,
-) -> Result<Vec<JobOverview>> {
+pub(crate) fn jobs(connection: &Connection, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>> {
     if namespaces.is_some_and(<[_]>::is_empty) {
         return Ok(Vec::new());
     }
@@ -159,7 +157,7 @@ fn last_run(connection: &Connection, run: [u8; 16]) -> Result<Option<LastRun>> {
 }
 
 /// By name.
-pub(in crate::sqlite) fn namespaces(
+pub(crate) fn namespaces(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
 ) -> Result<Vec<NamespaceOverview>> {
@@ -189,10 +187,7 @@ pub(in crate::sqlite) fn namespaces(
 }
 
 /// Of each backup, in their order.
-pub(in crate::sqlite) fn backup_costs(
-    connection: &Connection,
-    backups: &[BackupId],
-) -> Result<Vec<BackupCost>> {
+pub(crate) fn backup_costs(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupCost>> {
     let mut statement = connection
         .prepare_cached(
             "SELECT coalesce(sum(d.new_bytes), 0) AS new_bytes, coalesce(sum(d.post_lc), 0) AS post_lc, \

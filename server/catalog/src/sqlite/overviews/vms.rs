@@ -28,7 +28,7 @@ const COMPLETE_MS: &str = "(SELECT b.finished_ms FROM backups b WHERE b.vm_id = 
      ORDER BY b.ordinal DESC LIMIT 1)";
 
 /// A page of the VMs that match, and how many do.
-pub(in crate::sqlite) fn vms(
+pub(crate) fn vms(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
     query: &VmQuery,
@@ -241,7 +241,7 @@ fn complete(connection: &Connection, vm: &mut VmOverview) -> Result<()> {
 }
 
 /// A page of the disks of latest restore points, and how many there are.
-pub(in crate::sqlite) fn disks(
+pub(crate) fn disks(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
     query: &DiskQuery,
@@ -299,7 +299,7 @@ fn read_disk(row: &Row<'_>) -> rusqlite::Result<([u8; 16], DiskOverview)> {
     Ok((id(row, "vm_id")?, disk))
 }
 
-pub(in crate::sqlite) const DISK_COST: &str = "SELECT coalesce(sum(d.post_lc + d.meta_bytes), 0) AS stored, \
+pub(crate) const DISK_COST: &str = "SELECT coalesce(sum(d.post_lc + d.meta_bytes), 0) AS stored, \
      coalesce(sum(iif(d.started_ms >= ?, d.new_bytes, 0)), 0) AS recent FROM details d \
      WHERE d.vm_id = ? AND d.disk = ?";
 

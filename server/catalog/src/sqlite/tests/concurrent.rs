@@ -81,7 +81,7 @@ fn look_ups_do_not_wait_for_reports() {
     let home = Home::new();
     let fixture = home.create();
     let backup = fixture.committed("web", "nightly").backup;
-    let catalog = SqliteCatalog::open(&home.path, fixture.clock.clone()).unwrap();
+    let catalog = Catalog::open(&home.path, fixture.clock.clone()).unwrap();
     let (token, id, hash) = new_token(fixture.clock.as_ref()).unwrap();
     drop(token);
     let spec = TokenSpec {
@@ -137,7 +137,7 @@ fn look_ups_do_not_wait_for_reports() {
 #[test]
 fn a_failed_read_gives_its_connection_back() {
     let home = Home::new();
-    let catalog = SqliteCatalog::create(&home.path, Arc::new(ManualClock::new(0))).unwrap();
+    let catalog = Catalog::create(&home.path, Arc::new(ManualClock::new(0))).unwrap();
     for _ in 0..100 {
         let failed: super::super::Result<()> = catalog.look_up(|_| Err(CatalogError::Busy));
         assert!(failed.is_err());
@@ -154,7 +154,7 @@ fn a_writer_that_never_ends_is_busy_not_damage() {
     let home = Home::new();
     drop(home.create());
     let clock = Arc::new(ManualClock::new(START_MS));
-    let catalog = SqliteCatalog::open_with(&home.path, clock, Duration::from_millis(20)).unwrap();
+    let catalog = Catalog::open_with(&home.path, clock, Duration::from_millis(20)).unwrap();
     let raw = home.raw();
     raw.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = catalog.reserve_container_numbers(1).unwrap_err();
@@ -175,8 +175,7 @@ fn two_that_create_at_once_make_one_repository() {
                     scope.spawn(|| {
                         let clock = Arc::new(ManualClock::new(START_MS));
                         let (catalog, created) =
-                            SqliteCatalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default())
-                                .unwrap();
+                            Catalog::open_or_create(&home.path, clock, Arc::<OwnLatch>::default()).unwrap();
                         (created, catalog.repository().unwrap().id)
                     })
                 })

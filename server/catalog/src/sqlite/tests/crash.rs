@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::sqlite::{BUSY_TIMEOUT, connection};
-use crate::{CatalogWalk, DetailFilter, PageRequest};
+use crate::{DetailFilter, PageRequest};
 
 /// How many commits the catalog at `path` holds; asserts that each is whole.
 fn whole_commits(path: &Path) -> usize {
@@ -103,7 +103,7 @@ fn the_log_is_written_again_as_it_is_before_the_first_change() {
         fixture.committed("web", "nightly");
     }
     let (left, bytes) = left(&home);
-    let opened = SqliteCatalog::open(&left.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    let opened = Catalog::open(&left.path, Arc::new(ManualClock::new(START_MS))).unwrap();
     assert_eq!(opened.all_containers().count(), 12);
     assert!(!is_written_again(&left, &bytes), "to read needs none of it");
     // A change that changes nothing.
@@ -145,7 +145,7 @@ fn a_log_that_cannot_be_written_again_stays_as_it_is() {
     fixture.committed("web", "nightly");
     let (left, bytes) = left(&home);
     let database = std::fs::read(&left.path).unwrap();
-    let opened = SqliteCatalog::open(&left.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    let opened = Catalog::open(&left.path, Arc::new(ManualClock::new(START_MS))).unwrap();
     // In its place: what cannot be opened for writing. SQLite has the file open.
     let (log, aside) = (wal_of(&left.path), left.path.with_file_name("aside"));
     std::fs::rename(&log, &aside).unwrap();

@@ -1,7 +1,7 @@
 //! A damaged database is told from a newer one and from a missing one, and never ends the process.
 
 use super::*;
-use crate::{BackupFilter, CatalogWalk, DetailFilter, PageRequest, Reports as _};
+use crate::{BackupFilter, DetailFilter, PageRequest};
 
 fn built() -> Home {
     let home = Home::new();
@@ -86,8 +86,8 @@ fn overwritten_pages_are_noticed() {
     assert_eq!(noticed, pages - 1);
 }
 
-fn open_any(path: &Path) -> Result<SqliteCatalog, CatalogError> {
-    SqliteCatalog::open(path, Arc::new(ManualClock::new(START_MS)))
+fn open_any(path: &Path) -> Result<Catalog, CatalogError> {
+    Catalog::open(path, Arc::new(ManualClock::new(START_MS)))
 }
 
 /// A bit of every part of the file: nothing that hides a row passes, and what was healed is whole.
@@ -96,7 +96,7 @@ fn a_flipped_bit_that_hides_a_restore_point_is_noticed() {
     let whole = built();
     let bytes = std::fs::read(&whole.path).unwrap();
     let all: Vec<_> = whole.open().unwrap().all_backup_ids().map(Result::unwrap).collect();
-    let joined = |catalog: &SqliteCatalog| -> Result<Vec<_>, CatalogError> {
+    let joined = |catalog: &Catalog| -> Result<Vec<_>, CatalogError> {
         let rows = |id: &holdfast_types::ids::BackupId| catalog.backup(*id).transpose();
         all.iter().filter_map(rows).collect()
     };

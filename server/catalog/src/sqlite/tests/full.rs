@@ -1,13 +1,12 @@
 //! No room.
 
 use super::*;
-use crate::CatalogWalk;
 
 #[test]
 fn a_full_disk_changes_nothing_and_passes() {
     let home = Home::new();
     let clock = Arc::new(ManualClock::new(START_MS));
-    let catalog = Arc::new(SqliteCatalog::create(&home.path, clock.clone()).unwrap());
+    let catalog = Arc::new(Catalog::create(&home.path, clock.clone()).unwrap());
     let fixture = Fixture::of(catalog.clone(), clock);
     fixture.committed("web", "nightly");
     let limit = |pages: i64| {
@@ -51,7 +50,7 @@ fn room_bytes(home: &Home) -> Option<u64> {
 #[test]
 fn room_is_kept_grown_and_given_up_once() {
     let home = Home::new();
-    let catalog = SqliteCatalog::create(&home.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    let catalog = Catalog::create(&home.path, Arc::new(ManualClock::new(START_MS))).unwrap();
     // An earlier version kept less.
     std::fs::write(home.path.with_file_name("catalog.room"), vec![1; 64 << 10]).unwrap();
     for _ in 0..2 {
@@ -65,7 +64,7 @@ fn room_is_kept_grown_and_given_up_once() {
 #[test]
 fn room_that_could_not_be_kept_is_kept_once_something_was_deleted() {
     let home = Home::new();
-    let catalog = SqliteCatalog::create(&home.path, Arc::new(ManualClock::new(START_MS))).unwrap();
+    let catalog = Catalog::create(&home.path, Arc::new(ManualClock::new(START_MS))).unwrap();
     catalog.remove_condemned(&[]).unwrap();
     assert_eq!(room_bytes(&home), None, "no one asked for it");
     let in_the_way = home.path.with_file_name("catalog.room");

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use holdfast_types::ids::RepositoryId;
 
 use super::*;
-use crate::{CatalogWalk as _, DEFAULT_NAMESPACE, discard_copies};
+use crate::{DEFAULT_NAMESPACE, discard_copies};
 
 /// The copy as a catalog of its own.
 fn copied(fixture: &Fixture) -> Home {
@@ -93,12 +93,12 @@ fn a_catalog_for_a_repository_that_exists_has_its_id_and_no_namespace() {
     let home = Home::new();
     let clock = Arc::new(ManualClock::new(START_MS));
     let id = RepositoryId(ulid::Ulid::from_parts(5, 6));
-    let catalog = SqliteCatalog::create_for(&home.path, clock.clone(), id).unwrap();
+    let catalog = Catalog::create_for(&home.path, clock.clone(), id).unwrap();
     assert_eq!((catalog.repository().unwrap().id, catalog.repository().unwrap().created_ms), (id, 5));
     assert_eq!(catalog.namespaces().unwrap(), []);
     assert!(catalog.ensure_namespace(DEFAULT_NAMESPACE).is_ok());
     drop(catalog);
-    assert!(matches!(SqliteCatalog::create_for(&home.path, clock, id), Err(CatalogError::Exists { .. })));
+    assert!(matches!(Catalog::create_for(&home.path, clock, id), Err(CatalogError::Exists { .. })));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn only_a_catalog_that_is_there_is_opened_as_existing() {
     let home = Home::new();
     let open = || {
         let clock = Arc::new(ManualClock::new(START_MS));
-        SqliteCatalog::open_existing(&home.path, clock, Arc::<OwnLatch>::default())
+        Catalog::open_existing(&home.path, clock, Arc::<OwnLatch>::default())
     };
     assert!(matches!(open(), Err(CatalogError::NotFound { .. })));
     std::fs::write(&home.path, b"").unwrap();

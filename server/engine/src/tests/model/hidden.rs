@@ -1,6 +1,5 @@
 //! What cannot be read for a while, across restarts: a point, and containers, as with an older table of keys.
 
-use holdfast_catalog::CatalogWalk as _;
 use holdfast_types::ids::BackupId;
 use holdfast_volume::testing::{Fault, list};
 

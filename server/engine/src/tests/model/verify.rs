@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk as _;
 use holdfast_types::ids::BackupId;
 use holdfast_volume::list_all;
 

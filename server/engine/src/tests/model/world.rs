@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use holdfast_catalog::{Access as _, CatalogWalk as _, RetentionPolicy, SqliteCatalog, Upkeep as _};
+use holdfast_catalog::{Catalog, RetentionPolicy};
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, PolicyId, RepositoryId};
@@ -431,9 +431,9 @@ impl World {
                 let mut file = std::fs::File::create_new(&path).unwrap();
                 read_snapshot(&self.memory, &name, Some(repository), &mut file).unwrap();
                 drop(file);
-                SqliteCatalog::open(&path, clock()).unwrap()
+                Catalog::open(&path, clock()).unwrap()
             }
-            None => SqliteCatalog::create_for(&path, clock(), repository).unwrap(),
+            None => Catalog::create_for(&path, clock(), repository).unwrap(),
         };
         catalog.disable_tokens().unwrap();
         let found = enter_points(&*self.new_volume(), &catalog, &NoProgress).unwrap();

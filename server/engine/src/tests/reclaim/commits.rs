@@ -1,6 +1,6 @@
 //! What a commit finds in place of what was found damaged: copies that no restore point needs.
 
-use holdfast_catalog::{Catalog, SqliteCatalog};
+use holdfast_catalog::Catalog;
 use holdfast_proto::ErrorCode;
 
 use super::*;
@@ -12,7 +12,7 @@ use crate::jobs::Budget;
 /// is another copy of all of it. No restore point needs either.
 struct Waiting {
     scene: Scene,
-    catalog: Arc<SqliteCatalog>,
+    catalog: Arc<Catalog>,
     session: SessionId,
     disk: Vec<u8>,
     damaged: ContainerName,
@@ -27,7 +27,7 @@ impl Waiting {
     fn with(rotten: Option<u16>) -> Self {
         let (bench, volume, health) = (Bench::new(), MemoryVolume::new(), Arc::<Health>::default());
         let catalog = Arc::new(bench.catalog(&health).unwrap());
-        let shared: Arc<dyn Catalog> = Arc::<SqliteCatalog>::clone(&catalog);
+        let shared: Arc<Catalog> = Arc::<Catalog>::clone(&catalog);
         let engine = Engine::assemble(bench.parts_with(Arc::new(volume.clone()), shared, health)).unwrap();
         let scene = Scene { bench, volume, engine };
         let disk = noise(1, 9 * MIB);

@@ -14,7 +14,6 @@ mod sessions;
 
 use std::sync::Arc;
 
-use holdfast_catalog::CatalogWalk;
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, SessionId};
 use holdfast_volume::{MemoryVolume, Volume as _};
