@@ -181,6 +181,8 @@ pub trait Reports: Send + Sync + fmt::Debug {
     /// What each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than
     /// [`BACKUPS_PER_PAGE_MAX`](super::BACKUPS_PER_PAGE_MAX).
     fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>>;
+    /// Those of these backups with a disk that was smaller than before, or gone, as they were told to accept.
+    fn accepted_changes(&self, backups: &[BackupId]) -> Result<Vec<BackupId>>;
     /// Containers added up by class and state; kinds without containers are not there.
     fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>>;
     /// Up to `max` live containers of a class, evenly spaced by number, and how many there are.

@@ -7,7 +7,7 @@ mod vms;
 pub(super) use containers::{
     days as container_days, sample as sample_containers, totals as container_totals,
 };
-pub(super) use jobs::{backup_costs, jobs, namespaces, repository};
+pub(super) use jobs::{accepted_changes, backup_costs, jobs, namespaces, repository};
 #[cfg(test)]
 pub(super) use vms::DISK_COST;
 pub(super) use vms::{disks, vms};

@@ -8,8 +8,8 @@ use super::super::details::{self, days, history, protected, totals};
 use super::super::{BUSY_TIMEOUT, SqliteCatalog, overviews};
 use crate::{
     BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailFilter, DetailRow, DetailTotals, DiskOverview,
-    DiskQuery, JobOverview, NamespaceOverview, Page, PageRequest, ProtectedDay, Reports, RepositoryOverview, Result, SortOrder,
-    SortedRows, TotalsBy, TotalsOrder, VmOverview, VmQuery, validate,
+    DiskQuery, JobOverview, NamespaceOverview, Page, PageRequest, ProtectedDay, Reports, RepositoryOverview,
+    Result, SortOrder, SortedRows, TotalsBy, TotalsOrder, VmOverview, VmQuery, validate,
 };
 
 impl Reports for SqliteCatalog {
@@ -118,6 +118,10 @@ impl Reports for SqliteCatalog {
     fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>> {
         validate::at_once("backups", backups.len())?;
         self.report(|c| overviews::backup_costs(c, backups))
+    }
+
+    fn accepted_changes(&self, backups: &[BackupId]) -> Result<Vec<BackupId>> {
+        self.report(|c| overviews::accepted_changes(c, backups))
     }
 
     fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>> {

@@ -12,9 +12,9 @@ use super::model::make;
 use crate::testing::fixture::Fixture;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter, DetailRow,
-    DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX, RepositoryOverview,
-    TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
+    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter,
+    DetailRow, DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX,
+    RepositoryOverview, TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 
 cases![
@@ -24,6 +24,7 @@ cases![
     disks_are_those_of_latest_backups,
     jobs_tell_their_last_run,
     the_repository_adds_up,
+    a_job_with_a_failing_vm_says_so_until_it_is_backed_up,
     namespaces_add_up,
     backups_tell_what_they_added,
     containers_add_up,
@@ -323,13 +324,14 @@ fn check_repository(f: &Fixture, all: &[DetailEntry]) {
     let vms = vm_model(f, all, &query(f));
     for scope in [None, Some(&[lab][..]), Some(&[f.default.id, lab][..]), Some(&[][..])] {
         let within = |id: NamespaceId| scope.is_none_or(|scope| scope.contains(&id));
-        let sum = |of: fn(&VmOverview) -> u64| {
-            vms.iter().filter(|vm| within(vm.namespace)).map(of).sum::<u64>()
-        };
+        let sum =
+            |of: fn(&VmOverview) -> u64| vms.iter().filter(|vm| within(vm.namespace)).map(of).sum::<u64>();
         let window = |since_ms: &Option<i64>| {
             let rows = || {
                 let rows = all.iter().map(|entry| &entry.row);
-                rows.filter(|row| within(id_of(f, &row.namespace)) && since_ms.is_none_or(|ms| row.started_ms >= ms))
+                rows.filter(|row| {
+                    within(id_of(f, &row.namespace)) && since_ms.is_none_or(|ms| row.started_ms >= ms)
+                })
             };
             let runs: BTreeSet<_> = rows().map(|row| &row.run).collect();
             WindowTotals { runs: runs.len() as u64, sums: kept(rows()) }
@@ -351,6 +353,37 @@ fn the_repository_adds_up(f: &Fixture) {
     assert!(f.repository_overview(None, &[None]).unwrap().windows[0].runs > 20);
     let many: Vec<_> = (0..1001).map(|n| NamespaceId(Ulid(n))).collect();
     assert!(matches!(f.repository_overview(Some(&many), &[None]), Err(CatalogError::Invalid { .. })));
+}
+
+fn a_job_with_a_failing_vm_says_so_until_it_is_backed_up(f: &Fixture) {
+    let failing = || -> Vec<(String, u64)> {
+        let jobs = f.job_overviews(None).unwrap().into_iter();
+        jobs.map(|job| (job.job, job.failing_vms)).collect()
+    };
+    let of = |nightly: u64, hourly: u64| vec![("hourly".to_owned(), hourly), ("nightly".to_owned(), nightly)];
+    f.committed("db", "hourly");
+    for vm in ["db", "web", "old"] {
+        f.record_failed_run(&f.failed(vm, "nightly", crate::RowStatus::Failed)).unwrap();
+    }
+    // The last run is of another VM, and was good.
+    f.committed("mail", "nightly");
+    assert_eq!(failing(), of(3, 0));
+    // Without one of its disks is not whole.
+    let mut partial = f.commit("web", "nightly");
+    partial.missing_disks = vec!["logs".into()];
+    f.commit_backup(&partial).unwrap();
+    assert_eq!(failing(), of(3, 0));
+    f.committed("web", "nightly");
+    assert_eq!(failing(), of(2, 0));
+    f.committed("db", "hourly");
+    assert_eq!(failing(), of(1, 0), "whichever job backs it up");
+    f.record_failed_run(&f.failed("db", "hourly", crate::RowStatus::Aborted)).unwrap();
+    assert_eq!(failing(), of(1, 1));
+    let lab = f.ensure_namespace("lab").unwrap();
+    assert!(f.job_overviews(Some(&[lab.id])).unwrap().is_empty());
+    let old = f.named_vm(f.default.id, "old").unwrap().unwrap().id;
+    f.remove_vm(old, "admin").unwrap();
+    assert_eq!(failing(), of(0, 1));
 }
 
 fn namespaces_add_up(f: &Fixture) {
@@ -389,6 +422,10 @@ fn backups_tell_what_they_added(f: &Fixture) {
     let (backups, expected): (Vec<_>, Vec<_>) = costs.into_iter().rev().unzip();
     assert_eq!(f.backup_costs(&backups).unwrap(), expected);
     assert_eq!(f.backup_costs(&[]).unwrap(), []);
+    let mut less = f.commit("web", "nightly");
+    less.attempt.accepted_change = true;
+    f.commit_backup(&less).unwrap();
+    assert_eq!(f.accepted_changes(&[backups[0], less.backup, backups[1]]).unwrap(), [less.backup]);
 }
 
 fn containers_add_up(f: &Fixture) {
