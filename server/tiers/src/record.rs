@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use holdfast_types::owner;
 use holdfast_volume::{BlobEntry, BlobName, ListPage, VolumeError};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
@@ -142,6 +143,8 @@ impl Record {
     /// # Errors
     /// [`RecordError::OtherPlace`]; when the database cannot be used.
     pub fn open_or_create(path: &Path, location: &str) -> Result<Self, RecordError> {
+        // Root's would be closed to the server. What fails here fails below, too, and is told then.
+        let _ = owner::create(path);
         let mut connection =
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let tables: i64 = connection.query_row(TABLES, [], |row| row.get(0)).map_err(sql("open"))?;
