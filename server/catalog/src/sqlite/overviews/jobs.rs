@@ -159,8 +159,8 @@ fn last_run(connection: &Connection, run: [u8; 16]) -> Result<Option<LastRun>> {
         .or_error("read")
 }
 
-/// Rows of a VM looked at: one that fails every hour is looked at for a month and more.
-const FAILING_ROWS: u32 = 1000;
+/// Rows of a VM looked at, at most. One that was not whole in any of them fails in the jobs of these.
+const FAILING_ROWS: u32 = 100;
 
 /// Jobs with VMs that failed in them since they were last backed up as a whole, by any job, and how many VMs these are. A
 /// VM that was removed does not count.
@@ -178,9 +178,9 @@ fn failing_vms(
     })?;
     let mut rows = connection
         .prepare_cached(
-            "SELECT job_id, status = 'done' AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.id = backup_id \
-             AND b.missing_disks <> '') FROM details WHERE vm_id = ? \
-             ORDER BY started_ms DESC, run_id DESC, session_id DESC LIMIT ?",
+            "SELECT d.job_id, d.status = 'done', (SELECT b.missing_disks = '' FROM backups b WHERE b.id = d.backup_id) \
+             FROM details d WHERE d.vm_id = ? \
+             ORDER BY d.started_ms DESC, d.run_id DESC, d.session_id DESC LIMIT ?",
         )
         .or_error("read")?;
     let mut failing = HashMap::new();
@@ -188,10 +188,14 @@ fn failing_vms(
         let mut jobs = BTreeSet::<[u8; 16]>::new();
         let mut found = rows.query(params![vm, FAILING_ROWS]).or_error("read")?;
         while let Some(row) = found.next().or_error("read")? {
-            if row.get(1).or_error("read")? {
-                break;
+            let (is_done, is_whole): (bool, Option<bool>) =
+                (row.get(1).or_error("read")?, row.get(2).or_error("read")?);
+            match (is_done, is_whole) {
+                (true, Some(true)) => break,
+                // A restore point that was deleted since no longer says whether a disk was missing.
+                (true, None) => {}
+                _ => drop(jobs.insert(row.get(0).or_error("read")?)),
             }
-            jobs.insert(row.get(0).or_error("read")?);
         }
         jobs.into_iter().for_each(|job| *failing.entry(job).or_default() += 1);
     }

@@ -373,6 +373,9 @@ fn a_job_with_a_failing_vm_says_so_until_it_is_backed_up(f: &Fixture) {
     partial.missing_disks = vec!["logs".into()];
     f.commit_backup(&partial).unwrap();
     assert_eq!(failing(), of(3, 0));
+    f.begin_deletion(&[partial.backup], "admin", "test").unwrap();
+    f.finish_deletion(&[partial.backup]).unwrap();
+    assert_eq!(failing(), of(3, 0), "deleted, it says nothing");
     f.committed("web", "nightly");
     assert_eq!(failing(), of(2, 0));
     f.committed("db", "hourly");
