@@ -48,6 +48,6 @@ fn a_recovery_finds_the_containers_it_lacks_and_nothing_that_was_deleted() {
     let unknown = [here, converted, container(5), "points/00/deleted".into(), "snapshots/9".into()];
     assert_eq!(unknown.map(|text| known(&text)), [None; 5]);
 
-    world.bucket.fail_next(OpKind::List, 0, Fault::Unavailable);
+    world.bucket.fail_next(OpKind::List, 1, Fault::Unavailable);
     survey_missing(&world.local, &*world.bucket, &world.record()).unwrap_err();
 }
