@@ -29,11 +29,6 @@ use crate::stages::{Stage, Stages, Stopwatch};
 /// Regions being decoded or waiting for it, per thread.
 const JOBS_PER_THREAD: u16 = 8;
 
-/// Written with one call at most, at multiples of it. The kernel keeps a large write in large pieces of memory, and where
-/// a virtual machine's host takes idle memory back, these are what it takes first: writing extents with one call each
-/// cost up to five times as much of the kernel's time. Smaller writes gain nothing.
-const WRITE_BYTES: usize = 128 << 10;
-
 /// A thread decodes some 1 GB/s: more threads than this would wait for the network.
 const THREADS_MAX: u16 = 32;
 
@@ -233,12 +228,10 @@ impl Jobs {
             let mut watch = Stopwatch::start();
             let mut written = 0;
             for &(from, len) in &extent.runs {
-                for (at, piece) in pieces(from, part(&extent.bytes, from, len)) {
-                    if self.stopped.load(Ordering::Relaxed) {
-                        return Ok(());
-                    }
-                    self.target.write_at(extent.offset + at as u64, piece)?;
+                if self.stopped.load(Ordering::Relaxed) {
+                    return Ok(());
                 }
+                self.target.write_at(extent.offset + from as u64, part(&extent.bytes, from, len))?;
                 written += len as u64;
             }
             self.pool.stages.add(Stage::Write, watch.lap(), written);
@@ -393,17 +386,6 @@ impl Jobs {
         let (target, start, end) = (Arc::clone(&self.target), plan.start, plan.end);
         blocking(move || target.window_done(start, end)).await.map(|()| true)
     }
-}
-
-/// The bytes at `from` of an extent in pieces of [`WRITE_BYTES`], each with its place.
-fn pieces(mut from: usize, mut bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    std::iter::from_fn(move || {
-        let len = bytes.len().min(WRITE_BYTES - from % WRITE_BYTES);
-        let (piece, rest) = bytes.split_at_checked(len)?;
-        let at = from;
-        (from, bytes) = (at + len, rest);
-        (!piece.is_empty()).then_some((at, piece))
-    })
 }
 
 async fn blocking(
