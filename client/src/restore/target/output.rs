@@ -115,12 +115,12 @@ fn past_cache(
     write: impl Fn(&[u8], usize) -> io::Result<usize>,
 ) -> io::Result<(usize, Option<io::Error>)> {
     let mut done = 0;
-    // A short write that ends within a block is continued through the cache: what follows is not aligned.
-    while done % BLOCK_BYTES == 0 {
+    loop {
         let (_, rest) = bytes.split_at(done);
         let (blocks, _) = rest.split_at(rest.len() - rest.len() % BLOCK_BYTES);
-        if blocks.is_empty() || blocks.as_ptr().addr() % BLOCK_BYTES != 0 {
-            break;
+        // A short write that ends within a block is continued through the cache: what follows is not aligned.
+        if blocks.is_empty() || !blocks.as_ptr().addr().is_multiple_of(BLOCK_BYTES) {
+            return Ok((done, None));
         }
         match write(blocks, done) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -132,7 +132,6 @@ fn past_cache(
             Err(error) => return Err(error),
         }
     }
-    Ok((done, None))
 }
 
 #[cfg(test)]
