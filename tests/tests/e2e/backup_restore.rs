@@ -140,7 +140,8 @@ fn restoring_overwrites_only_when_told_to_and_then_wholly() {
 fn what_could_not_be_written_is_never_taken_for_restored() {
     let folder = tempdir().unwrap();
     let (mount, whole) = (folder.path().join("small"), folder.path().join("whole"));
-    [&mount, &whole].map(|folder| fs::create_dir(folder).unwrap());
+    fs::create_dir(&mount).unwrap();
+    fs::create_dir(&whole).unwrap();
     let Some(small) = tools::SmallFileSystem::mount(&mount, 32 * MIB) else { return };
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();

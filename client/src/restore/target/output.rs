@@ -1,9 +1,9 @@
 //! A file or device being written: past the page cache where the system takes that, through it otherwise.
 //!
 //! Copying a disk into pages that are new to the cache costs many times the processor time of the write itself, and no
-//! one reads them again. So whole blocks whose memory is aligned are written with `O_DIRECT`. What begins or ends within
-//! a block goes through the cache, and so does everything once the system refuses: a file system without `O_DIRECT`, or
-//! a device with larger blocks.
+//! one reads them again. So whole blocks whose memory is aligned are written with `O_DIRECT`. Through the cache goes
+//! what begins or ends within a block, what is so short that waiting for the disk each time would cost more, and
+//! everything once the system refuses: a file system without `O_DIRECT`, or a device with larger blocks.
 //!
 //! A page of the cache and a direct write never overlap in time (R13): one thread at a time writes an extent, and extents
 //! begin at multiples of their size, which is one of the size of a page. Before a direct write the kernel writes out and
@@ -27,6 +27,9 @@ pub(in crate::restore) const BLOCK_BYTES: usize = 4 << 10;
 /// memory, and where a virtual machine's host takes idle memory back, these are what it takes first: writing extents with
 /// one call each cost up to five times as much of the kernel's time. Smaller writes gain nothing.
 const CACHED_BYTES: usize = 128 << 10;
+
+/// What is shorter is not written past the cache.
+const DIRECT_MIN_BYTES: usize = 128 << 10;
 
 /// The kernel is asked to begin writing after so many bytes of a disk.
 const WRITE_BEHIND_BYTES: u64 = 64 << 20;
@@ -59,7 +62,9 @@ impl Output {
     /// # Errors
     /// Why not; some of it may be written.
     pub(super) fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let Some(direct) = self.direct() else { return self.through_cache(bytes, offset) };
+        let Some(direct) = self.direct().filter(|_| bytes.len() >= DIRECT_MIN_BYTES) else {
+            return self.through_cache(bytes, offset);
+        };
         let within = offset % BLOCK_BYTES as u64;
         let head = if within == 0 { 0 } else { BLOCK_BYTES - usize::try_from(within).unwrap_or(0) };
         let (head, rest) = bytes.split_at(head.min(bytes.len()));
@@ -78,9 +83,6 @@ impl Output {
     /// Nearly everything before `offset` has been written. By itself the kernel waits until a tenth of the memory is dirty,
     /// and a restore that waits for the disk then waits for nearly all of it at its end.
     pub(super) fn reached(&self, offset: u64) {
-        if self.direct().is_some() {
-            return;
-        }
         let mut begun = self.begun.lock();
         let Some(len) = offset.checked_sub(*begun).filter(|len| *len >= WRITE_BEHIND_BYTES) else { return };
         // Advice only: Linux begins to write what is dirty there and drops only clean pages. A refusal does no
@@ -151,15 +153,16 @@ mod tests {
 
     #[test]
     fn whatever_is_aligned_or_not_all_of_it_is_written() {
-        let bytes = memory(40 * BLOCK_BYTES);
-        let places = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 7, 20 * BLOCK_BYTES];
+        let len = DIRECT_MIN_BYTES + 8 * BLOCK_BYTES;
+        let bytes = memory(len);
+        let places = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, 3 * BLOCK_BYTES + 7, len / 2];
         for sync in [true, false] {
             let file = tempfile::NamedTempFile::new().unwrap();
             let output = Output::new(file.reopen().unwrap(), sync);
             assert!(sync || output.direct().is_none(), "no one waits for the disk");
             for from in places {
-                for end in places.map(|place| 40 * BLOCK_BYTES - place) {
-                    std::fs::write(file.path(), vec![0xAA; 40 * BLOCK_BYTES]).unwrap();
+                for end in places.map(|place| len - place) {
+                    std::fs::write(file.path(), vec![0xAA; len]).unwrap();
                     let Some(part) = bytes.get(from..end) else { continue };
                     output.write_all_at(part, from as u64).unwrap();
                     let found = std::fs::read(file.path()).unwrap();
@@ -222,7 +225,7 @@ mod tests {
         // The kernel takes numbers there, and refuses anything else with EINVAL.
         let refusing = OpenOptions::new().write(true).open("/proc/self/coredump_filter").unwrap();
         output.direct = Some(refusing);
-        let bytes = memory(3 * BLOCK_BYTES);
+        let bytes = memory(DIRECT_MIN_BYTES);
         output.write_all_at(&bytes, 0).unwrap();
         assert!(output.direct().is_none());
         assert!(std::fs::read(file.path()).unwrap() == bytes[..]);
