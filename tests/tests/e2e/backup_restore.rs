@@ -145,7 +145,7 @@ fn what_could_not_be_written_is_never_taken_for_restored() {
     let Some(small) = tools::SmallFileSystem::mount(&mount, 32 * MIB) else { return };
     let server = Server::start(&folder.path().join("repository"));
     let agent = server.agent();
-    let disk = Disk::varied(folder.path().join("disk.raw"), 1, 64 * MIB + 4097);
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, (40 << 20) + 4097);
     agent.back_up("vm", &[disk.arg()]);
     let (full, to) = (small.folder().join("restored.raw"), whole.join("restored.raw"));
     for more in [&[][..], &["--no-sync"]] {
