@@ -33,6 +33,11 @@ impl Fault {
         Self::new(calls, "error=EIO")
     }
 
+    /// Each of `calls` fails as one that a file system does not take.
+    pub fn refusal(calls: &str) -> Self {
+        Self::new(calls, "error=EINVAL")
+    }
+
     /// The program ends, as by a power cut as far as a process can tell, at one of `calls`: the `nth` of any thread.
     pub fn kill_at(calls: &str, nth: u64) -> Self {
         Self::new(calls, "signal=KILL").when(&nth.to_string())

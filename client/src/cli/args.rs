@@ -292,7 +292,7 @@ pub(super) struct Restore {
     /// Start to thaw, and do not wait for it: the same command restores later
     #[arg(long, requires = "thaw")]
     pub(super) no_wait: bool,
-    /// Do not wait until the restored file has reached the disk
+    /// Do not wait until the restored file has reached the disk; it is written through the page cache then
     #[arg(long)]
     pub(super) no_sync: bool,
     #[command(flatten)]

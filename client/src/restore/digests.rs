@@ -1,7 +1,7 @@
 //! Extents whose bytes do not hash to what their backup recorded.
 //!
-//! Every chunk is checked against its fingerprint anyway: so an extent is what was sent when it was backed up.
-//! Its digest is what the agent of that backup said of the bytes on the disk.
+//! Every chunk of such an extent hashes to its fingerprint: so it is what was sent when it was backed up. Its digest is what
+//! the agent of that backup said of the bytes on the disk.
 
 use std::collections::BTreeSet;
 

@@ -1,15 +1,16 @@
 //! Extents of a window, put together from chunks that arrive in any order.
 //!
-//! Only chunks that were checked against their fingerprints get here. An extent that is whole is compared with the
-//! digest its backup recorded (what the agent of that backup said of the bytes on the disk), and goes to the target in
-//! one piece: the bytes are there once for both. What is known to be lost is left out, and so are zeros, which the
-//! target was told of before.
+//! An extent that is whole is compared with the digest its backup recorded (what the agent of that backup said of the
+//! bytes on the disk), and goes to the target in one piece: the bytes are there once for both. Where that proves nothing,
+//! because there is no digest, it is another, or something of the extent is lost, each chunk is compared with its
+//! fingerprint (R2). What is known to be lost is left out, and so are zeros, which the target was told of before.
 //!
 //! Memory: [`EXTENTS_MAX`] extents of 4 MiB, or [`EXTENTS_MAX_SEVERAL`], from the window's beginning until they are
 //! written. A window takes its room at once and before any of it arrives, so no thread that decodes ever waits for
 //! room. Windows that arrive side by side may wait for each other here, each in a task of its own: one that has its
 //! room needs nothing of the others.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,12 +19,12 @@ use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::digests::FalseDigests;
-use super::window::WindowPlan;
+use super::target::BLOCK_BYTES;
+use super::window::{Placed, WindowPlan};
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::ObjectPool;
-use crate::slices::part_mut;
+use crate::slices::{part, part_mut};
 
 /// Extents in memory at most: one window being written while the next arrives, 128 MiB.
 pub(super) const EXTENTS_MAX: usize = 2 * WINDOW_EXTENTS;
@@ -31,7 +32,39 @@ pub(super) const EXTENTS_MAX: usize = 2 * WINDOW_EXTENTS;
 pub(super) const EXTENTS_MAX_SEVERAL: usize = 64;
 
 /// Buffers of extents, to be used again. What they hold is left over from their last use.
-pub(super) type ExtentBuffers = ObjectPool<Vec<u8>>;
+pub(super) type ExtentBuffers = ObjectPool<ExtentBytes>;
+
+/// Memory of one extent, so placed that it can be written past the page cache.
+#[derive(Debug, Default)]
+pub(super) struct ExtentBytes {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl ExtentBytes {
+    /// Makes it `len` bytes long, at most those of an extent. They are whatever they were.
+    pub(super) fn set_len(&mut self, len: usize) {
+        if self.memory.is_empty() {
+            self.memory = vec![0; EXTENT_BYTES as usize + BLOCK_BYTES];
+            self.start = self.memory.as_ptr().addr().wrapping_neg() % BLOCK_BYTES;
+        }
+        self.len = len;
+    }
+}
+
+impl Deref for ExtentBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        part(&self.memory, self.start, self.len)
+    }
+}
+
+impl DerefMut for ExtentBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        part_mut(&mut self.memory, self.start, self.len)
+    }
+}
 
 /// The extents of one window.
 #[derive(Debug)]
@@ -50,22 +83,45 @@ struct Open {
     /// Bytes of chunks that are still to come.
     missing: u64,
     /// Empty until the first chunk arrives.
-    bytes: Vec<u8>,
+    bytes: ExtentBytes,
     /// Offsets on the disk and lengths of what will not come.
     lost: Vec<(u64, u64)>,
+    /// Whether each chunk that came had been compared with its fingerprint.
+    is_checked: bool,
     room: Option<OwnedSemaphorePermit>,
 }
 
-/// An extent all of which arrived, or will not.
+/// An extent all of which arrived, or will not. Nothing is said of what it holds.
+#[derive(Debug)]
+pub(super) struct SettledExtent {
+    whole: WholeExtent,
+    /// What all of its bytes should hash to, if that is known and nothing is lost.
+    digest: Option<Fingerprint>,
+    is_checked: bool,
+    /// Offsets on the disk and lengths of what is not to be written, beside zeros.
+    lost: Vec<(u64, u64)>,
+}
+
+/// An extent that is what it should be, but for what is left out of its runs.
 #[derive(Debug)]
 pub(super) struct WholeExtent {
     /// Its place on the disk.
     pub(super) offset: u64,
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: ExtentBytes,
     /// What to write of it: offsets within it and lengths.
     pub(super) runs: Vec<(usize, usize)>,
     /// Given back when it is written.
     _room: Option<OwnedSemaphorePermit>,
+}
+
+/// An extent that was looked at.
+#[derive(Debug)]
+pub(super) struct Proof<'a> {
+    pub(super) whole: WholeExtent,
+    /// Chunks that do not hash to their fingerprints, each with its one place, and what they hash to. They are left out.
+    pub(super) wrong: Vec<(Placed<'a>, Fingerprint)>,
+    /// All chunks are what they should be, and the extent is not what its backup recorded.
+    pub(super) is_false: bool,
 }
 
 impl WindowExtents {
@@ -81,7 +137,14 @@ impl WindowExtents {
         let mut permits = Arc::clone(room).acquire_many_owned(wanted).await.map_err(|_| closed)?;
         let open = |(digest, missing)| {
             let room = if missing > 0 { permits.split(1) } else { None };
-            let open = Open { digest, missing, bytes: Vec::new(), lost: Vec::new(), room };
+            let open = Open {
+                digest,
+                missing,
+                bytes: ExtentBytes::default(),
+                lost: Vec::new(),
+                is_checked: true,
+                room,
+            };
             (missing > 0).then(|| Mutex::new(open))
         };
         let extents = due.into_iter().map(open).collect();
@@ -98,14 +161,14 @@ impl WindowExtents {
         (self.plan.start..self.plan.end).contains(&offset)
     }
 
-    /// A chunk that was checked, at `offset` of the disk. Returns the extent when this was the last of it.
+    /// A chunk at `offset` of the disk; `is_checked`: it hashes to its fingerprint. Returns the extent when this was the last
+    /// of it.
     pub(super) fn chunk(
         &self,
         offset: u64,
-        chunk: &[u8],
+        (chunk, is_checked): (&[u8], bool),
         buffers: &ExtentBuffers,
-        (cipher, found): (&Cipher, &FalseDigests),
-    ) -> Option<WholeExtent> {
+    ) -> Option<SettledExtent> {
         let (start, extent) = self.extent(offset)?;
         let mut open = extent.lock();
         if open.bytes.is_empty() {
@@ -113,18 +176,38 @@ impl WindowExtents {
         }
         let at = usize::try_from(offset - start).unwrap_or(usize::MAX);
         part_mut(&mut open.bytes, at, chunk.len()).copy_from_slice(chunk);
-        let whole = self.settle(start, &mut open, chunk.len() as u64)?;
-        let digest = open.digest.filter(|_| open.lost.is_empty());
-        drop(open);
-        if digest.is_some_and(|digest| cipher.digest(&whole.bytes) != digest) {
-            found.add(start / u64::from(EXTENT_BYTES));
+        open.is_checked &= is_checked;
+        self.settle(start, &mut open, chunk.len() as u64)
+    }
+
+    /// (R2) Whether an extent is what it should be: all of it, by its digest, or else each chunk by its fingerprint.
+    pub(super) fn prove(&self, settled: SettledExtent, cipher: &Cipher) -> Proof<'_> {
+        let SettledExtent { mut whole, digest, is_checked, mut lost } = settled;
+        let is_right = digest.map(|digest| cipher.digest(&whole.bytes) == digest);
+        let mut wrong = Vec::new();
+        if is_right != Some(true) && !is_checked {
+            for chunk in self.plan.within(whole.offset..self.end(whole.offset)) {
+                let place = chunk.places.first().copied().unwrap_or_default();
+                if lost.iter().any(|(offset, _)| *offset == place) {
+                    continue;
+                }
+                let at = usize::try_from(place - whole.offset).unwrap_or(usize::MAX);
+                let actual = cipher.fingerprint(part(&whole.bytes, at, chunk.len as usize));
+                if actual != chunk.fingerprint {
+                    wrong.push((chunk, actual));
+                }
+            }
         }
-        Some(whole)
+        lost.extend(
+            wrong.iter().flat_map(|(chunk, _)| chunk.places.iter().map(|at| (*at, chunk.len.into()))),
+        );
+        whole.runs = self.runs(whole.offset, &lost);
+        Proof { whole, is_false: is_right == Some(false) && wrong.is_empty(), wrong }
     }
 
     /// A chunk that will not come. Returns the extent when this was the last of it. Nothing, for an extent of which
     /// nothing was to come.
-    pub(super) fn lose(&self, offset: u64, len: u64) -> Option<WholeExtent> {
+    pub(super) fn lose(&self, offset: u64, len: u64) -> Option<SettledExtent> {
         let (start, extent) = self.extent(offset)?;
         let mut open = extent.lock();
         open.lost.push((offset, len));
@@ -139,7 +222,7 @@ impl WindowExtents {
     }
 
     /// `bytes` of the extent are no longer missing.
-    fn settle(&self, start: u64, open: &mut Open, bytes: u64) -> Option<WholeExtent> {
+    fn settle(&self, start: u64, open: &mut Open, bytes: u64) -> Option<SettledExtent> {
         let Some(missing) = open.missing.checked_sub(bytes) else {
             unreachable!(
                 "{bytes} bytes more for the extent at {start}, of which {} are missing",
@@ -151,9 +234,11 @@ impl WindowExtents {
             return None;
         }
         self.open.fetch_sub(1, Ordering::Relaxed);
-        let runs = self.runs(start, &open.lost);
-        let bytes = std::mem::take(&mut open.bytes);
-        Some(WholeExtent { offset: start, bytes, runs, _room: open.room.take() })
+        let lost = std::mem::take(&mut open.lost);
+        let digest = open.digest.filter(|_| lost.is_empty());
+        let (bytes, room) = (std::mem::take(&mut open.bytes), open.room.take());
+        let whole = WholeExtent { offset: start, bytes, runs: Vec::new(), _room: room };
+        Some(SettledExtent { whole, digest, is_checked: open.is_checked, lost })
     }
 
     /// What of the extent at `start` is data that arrived: all but zeros and what is lost.
@@ -174,10 +259,10 @@ impl WindowExtents {
     }
 
     /// A buffer as long as the extent at `start`; with `zeros`, zeros where it has any. The rest is whatever it was.
-    fn buffer(&self, start: u64, zeros: bool, buffers: &ExtentBuffers) -> Vec<u8> {
+    fn buffer(&self, start: u64, zeros: bool, buffers: &ExtentBuffers) -> ExtentBytes {
         let end = self.end(start);
-        let mut bytes = buffers.take_or(|| Ok::<_, std::convert::Infallible>(Vec::new())).unwrap_or_default();
-        bytes.resize(usize::try_from(end - start).unwrap_or_default(), 0);
+        let mut bytes = buffers.take_or(|| Err(())).unwrap_or_default();
+        bytes.set_len(usize::try_from(end - start).unwrap_or_default());
         for (offset, len) in self.zeros(start, end).filter(|_| zeros) {
             let place = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
             part_mut(&mut bytes, place(offset - start), place(len)).fill(0);

@@ -1,5 +1,6 @@
 //! Decoding one region and checking its chunks. Runs on a decoding thread.
 
+use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::{Decoder, RegionError};
 use holdfast_proto::v1;
@@ -28,19 +29,15 @@ impl Tools {
     }
 }
 
-/// Plain bytes of chunks whose fingerprints were checked; only these are handed out.
-struct Verified<'a> {
-    chunks: Vec<(Placed<'a>, &'a [u8])>,
-}
-
-/// Does all of it: `sink` gets each chunk once for each of its places, after all of the region was checked. Returns the
-/// bytes handed out.
+/// Does all of it: `sink` gets each chunk once for each of its places, after all of the region was checked; without
+/// `is_checked`, chunks are not compared with their fingerprints, but only with what the region says of its length. Returns
+/// the bytes handed out.
 ///
 /// # Errors
 /// [`ClientError::Damaged`] naming the extent and the chunk; then nothing was handed out.
 pub(crate) fn run(
     region: &CheckedRegion,
-    disk: &str,
+    (disk, is_checked): (&str, bool),
     (cipher, tools): (&Cipher, &ObjectPool<Tools>),
     stages: &Stages,
     sink: &dyn Fn(u64, &[u8]),
@@ -50,7 +47,8 @@ pub(crate) fn run(
     let decoded = decode(region, disk, cipher, &mut kit);
     stages.add(Stage::Decompress, watch.lap(), u64::from(region.plain_bytes));
     let outcome = decoded.and_then(|()| {
-        let delivered = verify(region, disk, cipher, &kit.plain).map(|verified| deliver(&verified, sink));
+        let cipher = is_checked.then_some(cipher);
+        let delivered = chunks(region, disk, cipher, &kit.plain).map(|chunks| deliver(&chunks, sink));
         stages.add(Stage::Check, watch.lap(), kit.plain.len() as u64);
         delivered
     });
@@ -84,10 +82,7 @@ pub(crate) fn run_past_damage(
             }
         }
         false_chunk = false_chunk.or_else(|| FalseChunk::of(region, placed));
-        let reason =
-            format!("chunk {}: what the server sent does not match its fingerprint", placed.fingerprint);
-        let damage = v1::Damage { reason, container: String::new() };
-        bad.extend(placed.places.iter().map(|&place| BadRange::said(place, placed.len.into(), &damage)));
+        bad.extend(bad_ranges(placed));
     }
     tools.put(kit);
     Ok((bad, false_chunk))
@@ -105,6 +100,18 @@ fn decode(region: &CheckedRegion, disk: &str, cipher: &Cipher, kit: &mut Tools) 
     Ok(())
 }
 
+/// Where a chunk belongs that is not what it should be.
+pub(crate) fn bad_ranges(chunk: Placed<'_>) -> impl Iterator<Item = BadRange> {
+    let reason = format!("chunk {}: what the server sent does not match its fingerprint", chunk.fingerprint);
+    let damage = v1::Damage { reason, container: String::new() };
+    chunk.places.iter().map(move |&place| BadRange::said(place, chunk.len.into(), &damage))
+}
+
+/// A chunk hashes to `actual`.
+pub(crate) fn wrong(disk: &str, chunk: Placed<'_>, actual: Fingerprint) -> ClientError {
+    damaged(disk, Some(chunk), &format!("the data hashes to {actual}"))
+}
+
 fn damaged(disk: &str, chunk: Option<Placed<'_>>, what: &str) -> ClientError {
     let place = chunk.and_then(|chunk| chunk.places.first().map(|offset| (offset, chunk)));
     let what = match place {
@@ -118,12 +125,13 @@ fn damaged(disk: &str, chunk: Option<Placed<'_>>, what: &str) -> ClientError {
     ClientError::Damaged { disk: disk.to_owned(), what }
 }
 
-fn verify<'a>(
+/// The chunks of a region; with a cipher, each was compared with its fingerprint.
+fn chunks<'a>(
     region: &'a CheckedRegion,
     disk: &str,
-    cipher: &Cipher,
+    cipher: Option<&Cipher>,
     plain: &'a [u8],
-) -> Result<Verified<'a>, ClientError> {
+) -> Result<Vec<(Placed<'a>, &'a [u8])>, ClientError> {
     let mut chunks = Vec::with_capacity(region.chunks.len());
     for &(index, offset) in &region.chunks {
         let chunk = region.window.chunk(index);
@@ -131,19 +139,20 @@ fn verify<'a>(
             chunk.ok_or(ClientError::Internal("a region delivers a chunk its window does not have"))?;
         let bytes = part(plain, offset as usize, placed.len as usize);
         // What the server sent is believed only now (R2).
-        let actual = cipher.fingerprint(bytes);
-        if actual != placed.fingerprint {
-            return Err(damaged(disk, Some(placed), &format!("the data hashes to {actual}")));
+        if let Some(actual) = cipher.map(|cipher| cipher.fingerprint(bytes))
+            && actual != placed.fingerprint
+        {
+            return Err(wrong(disk, placed, actual));
         }
         chunks.push((placed, bytes));
     }
-    Ok(Verified { chunks })
+    Ok(chunks)
 }
 
 /// Hands every chunk out, once for each of its places. Returns the bytes.
-fn deliver(verified: &Verified<'_>, sink: &dyn Fn(u64, &[u8])) -> u64 {
+fn deliver(chunks: &[(Placed<'_>, &[u8])], sink: &dyn Fn(u64, &[u8])) -> u64 {
     let mut delivered = 0;
-    for (placed, bytes) in &verified.chunks {
+    for (placed, bytes) in chunks {
         placed.places.iter().for_each(|place| sink(*place, bytes));
         delivered += bytes.len() as u64 * placed.places.len() as u64;
     }

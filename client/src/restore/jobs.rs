@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_proto::limits::{EXTENT_BYTES, PASSED_OVER_MAX, WINDOW_EXTENTS};
+use holdfast_proto::region::Codec;
 use holdfast_proto::region::sealed::Commitment;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::bad::{BadRange, BadRanges, OnDamage};
 use super::digests::FalseDigests;
-use super::extents::{ExtentBuffers, WholeExtent, WindowExtents};
+use super::extents::{ExtentBuffers, Proof, SettledExtent, WindowExtents};
 use super::job::{self, Tools};
 use super::poison::{FalseChunk, FalseChunks, Refused, sealed_as};
 use super::target::Target;
@@ -28,11 +29,6 @@ use crate::stages::{Stage, Stages, Stopwatch};
 
 /// Regions being decoded or waiting for it, per thread.
 const JOBS_PER_THREAD: u16 = 8;
-
-/// Written with one call at most, at multiples of it. The kernel keeps a large write in large pieces of memory, and where
-/// a virtual machine's host takes idle memory back, these are what it takes first: writing extents with one call each
-/// cost up to five times as much of the kernel's time. Smaller writes gain nothing.
-const WRITE_BYTES: usize = 128 << 10;
 
 /// A thread decodes some 1 GB/s: more threads than this would wait for the network.
 const THREADS_MAX: u16 = 32;
@@ -76,6 +72,8 @@ pub(super) const STOPPED: ClientError = ClientError::Internal("a restore went on
 pub(super) struct Jobs {
     pool: Arc<DecodePool>,
     disk: String,
+    /// Whether each chunk is compared with its fingerprint, also where its extent's digest would prove it.
+    by_chunk: bool,
     target: Arc<dyn Target>,
     on_damage: OnDamage,
     bad: BadRanges,
@@ -101,7 +99,7 @@ impl Jobs {
     /// No jobs yet, for the disk `disk`, and room for `extents_max` extents.
     pub(super) fn new(
         pool: Arc<DecodePool>,
-        disk: &str,
+        (disk, by_chunk): (&str, bool),
         target: Arc<dyn Target>,
         on_damage: OnDamage,
         progress: Arc<dyn Progress>,
@@ -109,6 +107,7 @@ impl Jobs {
     ) -> Arc<Self> {
         Arc::new(Self {
             disk: disk.to_owned(),
+            by_chunk,
             target,
             on_damage,
             bad: BadRanges::default(),
@@ -181,22 +180,23 @@ impl Jobs {
         window: &WindowExtents,
         passed_over: &BTreeSet<Commitment>,
     ) {
+        // Of a chunk that some agent sealed under a false name the region is to be reported, which only now is there.
+        let is_checked = self.by_chunk || region.codec == Codec::Sealed;
         let sink = |offset, chunk: &[u8]| {
-            let check = (&self.pool.cipher, &self.false_digests);
-            let whole = window.chunk(offset, chunk, &self.pool.extents, check);
-            self.write_later(whole);
+            let settled = window.chunk(offset, (chunk, is_checked), &self.pool.extents);
+            self.complete(window, settled).unwrap_or_else(|error| self.fail(error));
         };
         self.attempt("a decoding thread panicked", || {
             let tools = (&self.pool.cipher, &self.pool.tools);
             let refused = || self.refuses(region, passed_over);
-            match job::run(region, &self.disk, tools, &self.pool.stages, &sink) {
+            match job::run(region, (&self.disk, is_checked), tools, &self.pool.stages, &sink) {
                 Err(error @ ClientError::Damaged { .. }) if let Some(commitment) = refused() => {
                     tracing::warn!(%error, "a sealed region does not open: another copy is asked for");
                     let (bad, false_chunk) = job::run_past_damage(region, tools, &sink)?;
                     false_chunk.into_iter().for_each(|chunk| self.false_chunks.add(chunk));
                     for range in bad {
                         self.refused.add(range.offset / u64::from(EXTENT_BYTES), commitment);
-                        self.write_later(window.lose(range.offset, range.len));
+                        self.complete(window, window.lose(range.offset, range.len))?;
                     }
                     Ok(())
                 }
@@ -217,12 +217,27 @@ impl Jobs {
         (self.passed_over(first).len() < PASSED_OVER_MAX).then_some(commitment)
     }
 
-    /// Queues an extent that is whole for the thread that writes.
-    fn write_later(self: &Arc<Self>, whole: Option<WholeExtent>) {
-        let Some(whole) = whole else { return };
+    /// Queues an extent of which nothing more is to come for the thread that writes, once it has proved to be what it should be.
+    fn complete(
+        self: &Arc<Self>,
+        window: &WindowExtents,
+        settled: Option<SettledExtent>,
+    ) -> Result<(), ClientError> {
+        let Some(settled) = settled else { return Ok(()) };
+        let Proof { whole, wrong, is_false } = window.prove(settled, &self.pool.cipher);
+        if is_false {
+            self.false_digests.add(whole.offset / u64::from(EXTENT_BYTES));
+        }
+        for (chunk, actual) in wrong {
+            if !self.on_damage.goes_on() {
+                return Err(job::wrong(&self.disk, chunk, actual));
+            }
+            job::bad_ranges(chunk).try_for_each(|range| self.give_up(range, None))?;
+        }
         self.writes.push(whole);
         let jobs = Arc::clone(self);
         self.pool.writer.spawn_fifo(move || jobs.write_next());
+        Ok(())
     }
 
     /// Writes the lowest extent that waits.
@@ -233,12 +248,10 @@ impl Jobs {
             let mut watch = Stopwatch::start();
             let mut written = 0;
             for &(from, len) in &extent.runs {
-                for (at, piece) in pieces(from, part(&extent.bytes, from, len)) {
-                    if self.stopped.load(Ordering::Relaxed) {
-                        return Ok(());
-                    }
-                    self.target.write_at(extent.offset + at as u64, piece)?;
+                if self.stopped.load(Ordering::Relaxed) {
+                    return Ok(());
                 }
+                self.target.write_at(extent.offset + from as u64, part(&extent.bytes, from, len))?;
                 written += len as u64;
             }
             self.pool.stages.add(Stage::Write, watch.lap(), written);
@@ -257,9 +270,13 @@ impl Jobs {
         }
         let outcome = catch_unwind(AssertUnwindSafe(work));
         if let Err(error) = outcome.unwrap_or(Err(ClientError::Internal(panicked))) {
-            self.failure.lock().get_or_insert(error);
-            self.stop();
+            self.fail(error);
         }
+    }
+
+    fn fail(&self, error: ClientError) {
+        self.failure.lock().get_or_insert(error);
+        self.stop();
     }
 
     /// Nothing more is decoded or written: the disk has failed, or is not wanted any more.
@@ -284,7 +301,9 @@ impl Jobs {
         if self.on_damage == OnDamage::Zero || self.target.needs_order() {
             self.target.zero(range.offset, range.len)?;
         }
-        self.write_later(window.and_then(|window| window.lose(range.offset, range.len)));
+        if let Some(window) = window {
+            self.complete(window, window.lose(range.offset, range.len))?;
+        }
         self.bad.add(range);
         Ok(())
     }
@@ -393,17 +412,6 @@ impl Jobs {
         let (target, start, end) = (Arc::clone(&self.target), plan.start, plan.end);
         blocking(move || target.window_done(start, end)).await.map(|()| true)
     }
-}
-
-/// The bytes at `from` of an extent in pieces of [`WRITE_BYTES`], each with its place.
-fn pieces(mut from: usize, mut bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
-    std::iter::from_fn(move || {
-        let len = bytes.len().min(WRITE_BYTES - from % WRITE_BYTES);
-        let (piece, rest) = bytes.split_at_checked(len)?;
-        let at = from;
-        (from, bytes) = (at + len, rest);
-        (!piece.is_empty()).then_some((at, piece))
-    })
 }
 
 async fn blocking(

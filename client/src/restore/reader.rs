@@ -155,7 +155,8 @@ impl Reader {
         let room = if several { EXTENTS_MAX_SEVERAL } else { EXTENTS_MAX };
         let (pool, target, progress) =
             (Arc::clone(&self.pool), Arc::clone(target), Arc::clone(&self.progress));
-        Jobs::new(pool, &disk.disk, target, salvage.on_damage, progress, room)
+        let disk = (disk.disk.as_str(), self.from_volume);
+        Jobs::new(pool, disk, target, salvage.on_damage, progress, room)
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use holdfast_tests::disk::{allocated_bytes, assert_same, noise, text};
+use holdfast_tests::faults::Fault;
 use holdfast_tests::{Disk, Server, tools};
 use tempfile::tempdir;
 
@@ -131,6 +132,48 @@ fn restoring_overwrites_only_when_told_to_and_then_wholly() {
         assert_same(&noise(99, garbage_bytes), &to.bytes());
         agent.run(&[&arguments[..], &["--force"]].concat()).ok();
         disk.assert_same(to.path());
+    }
+}
+
+/// Past the page cache, and through it (`--no-sync`): onto a full disk, one that fails, and killed at a write.
+#[test]
+fn what_could_not_be_written_is_never_taken_for_restored() {
+    let folder = tempdir().unwrap();
+    let (mount, whole) = (folder.path().join("small"), folder.path().join("whole"));
+    fs::create_dir(&mount).unwrap();
+    fs::create_dir(&whole).unwrap();
+    let Some(small) = tools::SmallFileSystem::mount(&mount, 32 * MIB) else { return };
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, (40 << 20) + 4097);
+    agent.back_up("vm", &[disk.arg()]);
+    let (full, to) = (small.folder().join("restored.raw"), whole.join("restored.raw"));
+    for more in [&[][..], &["--no-sync"]] {
+        let restore_to = |to| [&["restore", "latest", "--vm", "vm", "--to", to], more].concat();
+        agent.run(&restore_to(full.to_str().unwrap())).fails(1, &["No space left", "restored.raw"]);
+        assert!(!full.exists() && !small.folder().join("restored.raw.holdfast-partial").exists());
+        let restore = restore_to(to.to_str().unwrap());
+        let faulty = |fault: Fault| fault.on_command(&agent.command(&restore));
+        for nth in ["1", "3"] {
+            let Some((code, said)) = faulty(Fault::io_error("pwrite64").when(nth)) else { return };
+            assert!(code == Some(1) && said.contains("Input/output error"), "{said}");
+            assert_eq!(fs::read_dir(&whole).unwrap().count(), 0, "nothing of it was kept");
+        }
+        let Some((code, said)) = faulty(Fault::kill_at("pwrite64", 3)) else { return };
+        assert!(code != Some(0) && !to.exists(), "{said}");
+        agent.run(&restore).ok();
+        disk.assert_same(&to);
+        assert_eq!(fs::read_dir(&whole).unwrap().count(), 1, "what the killed one left is gone");
+        fs::remove_file(&to).unwrap();
+    }
+    // A file system that takes no direct writes at all, or not these.
+    for nth in ["1", "2"] {
+        let restore =
+            agent.command(&["restore", "latest", "--vm", "vm", "--force", "--to", to.to_str().unwrap()]);
+        let refused = Fault::refusal("pwrite64").when(nth).on_command(&restore);
+        let Some((code, said)) = refused else { return };
+        assert_eq!(code, Some(0), "{said}");
+        disk.assert_same(&to);
     }
 }
 

@@ -60,14 +60,15 @@ async fn read(disk: &[u8], digests: &[Vec<u8>], jobs: &Arc<Jobs>) -> Result<(), 
 
 async fn restore(target: BadTarget) -> Result<(), ClientError> {
     let pool = Arc::new(DecodePool::new(Some(1), Cipher::Plain).unwrap());
-    let jobs = Jobs::new(pool, "d", Arc::new(target), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
+    let jobs = Jobs::new(pool, ("d", false), Arc::new(target), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
     read(&[7; 5000], &[], &jobs).await
 }
 
 /// Reads a disk whose extents are said to hash to `digests`; returns those that do not.
 async fn compare(disk: &[u8], digests: &[Vec<u8>]) -> Result<(u64, Vec<u64>), ClientError> {
     let pool = Arc::new(DecodePool::new(Some(3), Cipher::Plain).unwrap());
-    let jobs = Jobs::new(pool, "d", Arc::new(NullTarget), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
+    let jobs =
+        Jobs::new(pool, ("d", false), Arc::new(NullTarget), OnDamage::End, Arc::new(Silent), EXTENTS_MAX);
     read(disk, digests, &jobs).await?;
     Ok(jobs.false_digests())
 }

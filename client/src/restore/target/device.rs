@@ -5,14 +5,14 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use super::lock::lock;
-use super::write_behind::WriteBehind;
+use super::output::Output;
 use super::{FileOptions, Target, assert_within, close, failed};
 use crate::error::ClientError;
 use crate::slices::part;
@@ -23,8 +23,7 @@ const ZEROS_BYTES: usize = 1 << 20;
 /// A block device, or a file that exists, written in place.
 #[derive(Debug)]
 pub struct DeviceTarget {
-    file: File,
-    behind: WriteBehind,
+    output: Output,
     path: PathBuf,
     size_bytes: u64,
     /// Set for a regular file, whose length and mode are made those of the disk.
@@ -72,20 +71,21 @@ impl DeviceTarget {
     }
 
     fn new(file: File, path: &Path, size_bytes: u64, finish_as: Option<FileOptions>) -> Self {
-        Self { file, behind: WriteBehind::default(), path: path.to_owned(), size_bytes, finish_as }
+        let output = Output::new(file, finish_as.is_none_or(|options| options.sync));
+        Self { output, path: path.to_owned(), size_bytes, finish_as }
     }
 }
 
 impl Target for DeviceTarget {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
         assert_within(offset, bytes.len() as u64, self.size_bytes);
-        self.file.write_all_at(bytes, offset).map_err(failed("writing", &self.path))
+        self.output.write_all_at(bytes, offset).map_err(failed("writing", &self.path))
     }
 
     fn zero(&self, offset: u64, len: u64) -> Result<(), ClientError> {
         assert_within(offset, len, self.size_bytes);
         let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        if len == 0 || fallocate(&self.file, flags, offset, len).is_ok() {
+        if len == 0 || fallocate(&self.output.file, flags, offset, len).is_ok() {
             return Ok(());
         }
         // The device does not support it, or not at this alignment: write zeros.
@@ -101,7 +101,7 @@ impl Target for DeviceTarget {
     }
 
     fn reached(&self, offset: u64) {
-        self.behind.reached(&self.file, offset);
+        self.output.reached(offset);
     }
 
     fn left_unfinished(&self) -> Option<String> {
@@ -111,12 +111,15 @@ impl Target for DeviceTarget {
     fn finish(&self) -> Result<(), ClientError> {
         if let Some(options) = self.finish_as {
             let permissions = Permissions::from_mode(options.mode);
-            self.file.set_permissions(permissions).map_err(failed("setting the mode of", &self.path))?;
+            self.output
+                .file
+                .set_permissions(permissions)
+                .map_err(failed("setting the mode of", &self.path))?;
             if !options.sync {
-                return close(&self.file).map_err(failed("closing", &self.path));
+                return close(&self.output.file).map_err(failed("closing", &self.path));
             }
         }
-        self.file.sync_all().map_err(failed("flushing", &self.path))
+        self.output.file.sync_all().map_err(failed("flushing", &self.path))
     }
 }
 

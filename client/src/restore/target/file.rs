@@ -10,7 +10,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::lock::{in_use, leads_to, lock};
-use super::write_behind::WriteBehind;
+use super::output::Output;
 use super::{FileOptions, MODE_DEFAULT, Target, assert_within, close, failed};
 use crate::error::ClientError;
 
@@ -28,8 +28,7 @@ pub const PARTIAL_SUFFIX: &str = ".holdfast-partial";
 /// A regular file; until it is complete it has another name.
 #[derive(Debug)]
 pub struct FileTarget {
-    file: File,
-    behind: WriteBehind,
+    output: Output,
     path: PathBuf,
     partial: PathBuf,
     size_bytes: u64,
@@ -48,14 +47,14 @@ impl FileTarget {
         let partial = PathBuf::from(name);
         let file = create_partial(&partial)?;
         file.set_len(size_bytes).map_err(failed("creating", &partial))?;
-        let behind = WriteBehind::default();
-        Ok(Self { file, behind, path: path.to_owned(), partial, size_bytes, options, done: false.into() })
+        let output = Output::new(file, options.sync);
+        Ok(Self { output, path: path.to_owned(), partial, size_bytes, options, done: false.into() })
     }
 
     /// Renames; without `force` never over something that exists.
     fn rename(&self) -> Result<(), ClientError> {
         let wrong = failed("renaming into", &self.path);
-        if !leads_to(&self.partial, &self.file).map_err(&wrong)? {
+        if !leads_to(&self.partial, &self.output.file).map_err(&wrong)? {
             let message = format!("another process replaced {}; restore again", self.partial.display());
             return Err(wrong(io::Error::other(message)));
         }
@@ -115,7 +114,7 @@ fn remove_leftover(partial: &Path) -> Result<(), ClientError> {
 impl Target for FileTarget {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), ClientError> {
         assert_within(offset, bytes.len() as u64, self.size_bytes);
-        self.file.write_all_at(bytes, offset).map_err(failed("writing", &self.partial))
+        self.output.write_all_at(bytes, offset).map_err(failed("writing", &self.partial))
     }
 
     fn zero(&self, offset: u64, len: u64) -> Result<(), ClientError> {
@@ -126,7 +125,7 @@ impl Target for FileTarget {
 
     fn reached(&self, offset: u64) {
         if self.options.sync {
-            self.behind.reached(&self.file, offset);
+            self.output.reached(offset);
         }
     }
 
@@ -136,11 +135,14 @@ impl Target for FileTarget {
 
     fn finish(&self) -> Result<(), ClientError> {
         let permissions = Permissions::from_mode(self.options.mode);
-        self.file.set_permissions(permissions).map_err(failed("setting the mode of", &self.partial))?;
+        self.output
+            .file
+            .set_permissions(permissions)
+            .map_err(failed("setting the mode of", &self.partial))?;
         if self.options.sync {
-            self.file.sync_all().map_err(failed("flushing", &self.partial))?;
+            self.output.file.sync_all().map_err(failed("flushing", &self.partial))?;
         } else {
-            close(&self.file).map_err(failed("closing", &self.partial))?;
+            close(&self.output.file).map_err(failed("closing", &self.partial))?;
         }
         self.rename()?;
         self.done.store(true, Ordering::Relaxed);
@@ -155,7 +157,7 @@ impl Target for FileTarget {
 
 impl Drop for FileTarget {
     fn drop(&mut self) {
-        if !self.done.load(Ordering::Relaxed) && leads_to(&self.partial, &self.file).unwrap_or(false) {
+        if !self.done.load(Ordering::Relaxed) && leads_to(&self.partial, &self.output.file).unwrap_or(false) {
             // The failure itself is reported elsewhere; a left-over file is removed by the next attempt.
             drop(std::fs::remove_file(&self.partial));
         }

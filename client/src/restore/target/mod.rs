@@ -10,8 +10,8 @@ mod lock;
 mod null;
 mod open;
 mod options;
+mod output;
 mod pipe;
-mod write_behind;
 
 use std::fs::File;
 use std::io;
@@ -25,6 +25,7 @@ pub use file::{FileTarget, PARTIAL_SUFFIX};
 pub use null::NullTarget;
 pub use open::open;
 pub use options::{FileOptions, MODE_DEFAULT};
+pub(super) use output::BLOCK_BYTES;
 pub use pipe::PipeTarget;
 
 /// Takes a disk's bytes. Calls may come from several threads at once, for ranges that do not overlap; all

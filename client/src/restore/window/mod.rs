@@ -1,6 +1,6 @@
 //! What a restore stream says, checked before any of it is believed: windows must follow each other without
 //! gaps, their layouts must fill their extents exactly, and every chunk must arrive exactly once before its
-//! window ends. Whether a chunk is what it should be is checked by its fingerprint, in `job`.
+//! window ends. Whether bytes are what they should be is checked in `extents`, and in `job`.
 
 mod assembler;
 mod plan;

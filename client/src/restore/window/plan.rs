@@ -84,6 +84,14 @@ impl WindowPlan {
         Ok(plan)
     }
 
+    /// The chunks of these bytes of the disk, each with one place.
+    pub(crate) fn within(&self, bytes: Range<u64>) -> impl Iterator<Item = Placed<'_>> {
+        let all = (0u32..).map_while(|index| self.chunk(index));
+        let places =
+            all.flat_map(|chunk| chunk.places.chunks(1).map(move |places| Placed { places, ..chunk }));
+        places.filter(move |chunk| chunk.places.iter().all(|place| bytes.contains(place)))
+    }
+
     /// For each extent its digest, if it has one, and the bytes of its chunks.
     pub(crate) fn due(&self) -> Vec<(Option<Fingerprint>, u64)> {
         let mut data = vec![0u64; self.digests.len()];

@@ -106,7 +106,7 @@ fn restore(messages: Vec<v1::read_disk_response::Kind>, size: usize) -> Result<V
             Kind::Regions(batch) => {
                 for region in assembler.regions(batch)? {
                     let put = |at, bytes: &[u8]| memory.put(at, bytes);
-                    crate::restore::job::run(&region, "d", (&Cipher::Plain, &tools), &stages, &put)?;
+                    crate::restore::job::run(&region, ("d", true), (&Cipher::Plain, &tools), &stages, &put)?;
                 }
             }
             Kind::Damaged(damaged) => drop(assembler.damaged(&damaged)?),
@@ -317,7 +317,7 @@ fn restore_past_damage(messages: Vec<Message>, size: usize) -> (Vec<u8>, Vec<(u6
                 for region in assembler.regions(batch).unwrap() {
                     let put = |at, bytes: &[u8]| memory.put(at, bytes);
                     let how = (&Cipher::Plain, &tools);
-                    if crate::restore::job::run(&region, "d", how, &stages, &put).is_err() {
+                    if crate::restore::job::run(&region, ("d", true), how, &stages, &put).is_err() {
                         let ranges = crate::restore::job::run_past_damage(&region, how, &put).unwrap().0;
                         bad.extend(ranges.iter().map(|range| (range.offset, range.len)));
                     }
