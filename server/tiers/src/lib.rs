@@ -47,9 +47,6 @@
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
 //! that the record lacks, and takes those that are the same for copied.
 
-mod absent;
-mod asked;
-mod asking;
 mod audit;
 mod cold;
 mod compare;
@@ -59,25 +56,18 @@ mod evict;
 mod fetch;
 mod freeze;
 mod holder;
-mod kinds;
 mod lease;
-mod merge;
 mod places;
 pub mod prices;
 mod record;
-mod remote;
 mod retain;
 mod round;
 mod shared;
-mod survey;
 mod thaw;
 mod thawed;
-mod unread;
 mod volume;
 mod waiting;
 
-pub use absent::AbsentVolume;
-pub use asked::{ArchiveAsked, AskedThaws};
 pub use audit::{AuditEnd, AuditFinding, AuditWatch, Audited, Outcome};
 pub use cold::{ARCHIVES, days_min, is_archive};
 pub use copies::{Copies, CopyStatus, Worked};
@@ -86,14 +76,12 @@ pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_o
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
-pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
-pub use remote::Remote;
+pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals, SurveyError, survey};
 pub use retain::{Extended, Extending, Keep};
-pub use shared::Travels;
-pub use survey::{SurveyError, survey};
+pub use shared::{ArchiveAsked, AskedThaws, Remote, Travels};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};
 pub use thawed::{ThawCacheLimits, ThawCacheTotals};
-pub use volume::TieredVolume;
+pub use volume::{AbsentVolume, TieredVolume};
 
 #[cfg(test)]
 mod tests;

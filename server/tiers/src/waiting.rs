@@ -8,8 +8,6 @@ use std::sync::OnceLock;
 use holdfast_volume::BlobName;
 use parking_lot::Mutex;
 
-use crate::kinds::Kind;
-
 /// Names kept at most: 65,536 × (200 + 120) bytes, 20 MiB, are 2 TiB in containers. When there are more, the local
 /// listing is compared with the record again.
 const NOTED_MAX: usize = 65_536;
@@ -209,6 +207,95 @@ impl Drop for Removing<'_> {
     }
 }
 
+/// Names kept: 300 bytes each.
+const NAMES_MAX: usize = 65_536;
+
+/// What was sealed by this process, could not be read here since, and so is not in the bucket. Backups wait for it (T12).
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    /// The numbers under which they were sealed.
+    numbers: BTreeMap<BlobName, u64>,
+    /// The lowest of those for which there was no room.
+    others_from: Option<u64>,
+}
+
+impl Unread {
+    /// Whether all of them have numbers above `mark`.
+    pub(crate) fn is_above(&self, mark: u64) -> bool {
+        self.numbers.values().chain(self.others_from.as_ref()).all(|number| *number > mark)
+    }
+
+    /// But for snapshots of the catalog, which no backup waits for.
+    pub(crate) fn note(&mut self, name: &BlobName, number: u64) {
+        if Kind::of(name) == Some(Kind::Snapshot) {
+            return;
+        }
+        if self.numbers.contains_key(name) {
+            // It was tried again, under a later number.
+        } else if self.numbers.len() < NAMES_MAX {
+            self.numbers.insert(name.clone(), number);
+        } else {
+            self.others_from = Some(self.others_from.map_or(number, |others| others.min(number)));
+        }
+    }
+
+    /// It is there, or nowhere any more.
+    pub(crate) fn forget(&mut self, name: &BlobName) {
+        self.numbers.remove(name);
+    }
+
+    pub(crate) fn names(&self) -> Vec<BlobName> {
+        self.numbers.keys().cloned().collect()
+    }
+}
+
+/// The folder of ends of containers, which are none of these kinds.
+pub(crate) const ENDS: &str = "ends";
+
+/// Kinds of blobs, in the order in which they are copied. (T1) Restore points come after what they need: containers, and
+/// before these the keys that they are encrypted with, without which the bucket would not be one of a repository. Snapshots
+/// of the catalog name restore points, so they come after those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// Whose the volume is: first, so that two repositories never mix in one place.
+    Mark,
+    Keys,
+    Container,
+    Point,
+    Snapshot,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 5] = [Self::Mark, Self::Keys, Self::Container, Self::Point, Self::Snapshot];
+
+    /// The folder that its blobs are in, or the name of its only blob.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Mark => "repository",
+            Self::Container => "containers",
+            Self::Keys => "keys",
+            Self::Point => "points",
+            Self::Snapshot => "snapshots",
+        }
+    }
+
+    /// What `name` is; `None`: nothing that is copied.
+    pub(crate) fn of(name: &BlobName) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| {
+            let rest = name.as_str().strip_prefix(kind.text());
+            match kind {
+                Self::Mark => rest == Some(""),
+                _ => rest.is_some_and(|rest| rest.starts_with('/')),
+            }
+        })
+    }
+
+    /// Its folder, as a name.
+    pub(crate) fn folder(self) -> Option<BlobName> {
+        BlobName::new(self.text())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -230,5 +317,18 @@ mod tests {
         waiting.sealed(&names[0]);
         waiting.note(&names[1], 1, 0);
         assert_eq!(*seen.lock(), [1, 2]);
+    }
+
+    #[test]
+    fn the_index_stays() {
+        let kind = |text: &str| Kind::of(&BlobName::new(text).unwrap());
+        assert_eq!(kind("repository"), Some(Kind::Mark));
+        assert_eq!(kind("containers/0000000/0000000001.data-"), Some(Kind::Container));
+        assert_eq!(kind("points/a/b/c.1-"), Some(Kind::Point));
+        assert_eq!(kind("keys/00000000000000000001"), Some(Kind::Keys));
+        for stays in ["index/manifest-1", "parity/1", "repository/x", "containers", "containersx/1"] {
+            assert_eq!(kind(stays), None, "{stays}");
+        }
+        assert!(Kind::ALL.is_sorted());
     }
 }

@@ -21,39 +21,34 @@
 //! A crash leaves sealed blobs, whole, and perhaps unfinished ones, which no reader ever sees and
 //! [`Volume::discard_unfinished`] removes.
 
-mod blob;
 mod count;
 mod durable;
 mod error;
-mod list;
-mod list_all;
 mod local;
 mod memory;
 mod name;
 mod pass_on;
 mod remote;
-mod retained;
 mod retry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttle;
-mod timer;
 mod volume;
 
-pub use blob::{Blob, BlobWriter, ColdPlace};
 pub use count::{CallCounts, CountVolume, VolumeCounters, VolumeCounts};
 pub use error::{Cause, VolumeError};
-pub use list::{BlobEntry, ListPage};
-pub use list_all::{LIST_PAGE_ENTRIES, ListAll, list_all};
 pub use local::LocalVolume;
 pub use memory::MemoryVolume;
 pub use name::BlobName;
 pub use remote::{
-    BlobChecksum, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged,
-    Thawed,
+    BlobChecksum, Hold, LockMode, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, Retained,
+    TAGGED_MAX_BYTES, Tagged, Thawed,
 };
-pub use retained::{Hold, LockMode, Retained};
 pub use retry::{RetryPolicy, RetryVolume};
-pub use throttle::{RateSchedule, Rates, ThrottleVolume, TokenBucket};
-pub use timer::{Random, SystemRandom, SystemTimer, Timer};
-pub use volume::{Ends, Owner, Space, Volume};
+pub use throttle::{
+    Random, RateSchedule, Rates, SystemRandom, SystemTimer, ThrottleVolume, Timer, TokenBucket,
+};
+pub use volume::{
+    Blob, BlobEntry, BlobWriter, ColdPlace, Ends, LIST_PAGE_ENTRIES, ListAll, ListPage, Owner, Space, Volume,
+    list_all,
+};
