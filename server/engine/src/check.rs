@@ -18,7 +18,7 @@ use crate::error::EngineError;
 use crate::format::recipe::ExtentEntry;
 use crate::parity;
 use crate::points;
-use crate::progress::Progress;
+use crate::jobs::Progress;
 use crate::recipe::TreeReader;
 use crate::recovery;
 use crate::store::{NodeReader, region_is_sound};

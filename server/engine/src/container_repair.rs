@@ -18,7 +18,7 @@ use crate::container::{ContainerError, OpenContainer, RecentDirectories, Verifie
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::parity;
-use crate::progress::Progress;
+use crate::jobs::Progress;
 use crate::rewrite::{self, Rewriter};
 use crate::space::Purpose;
 use crate::store::{Holds, Leftover, lost};

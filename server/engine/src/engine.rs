@@ -1,14 +1,9 @@
 //! The engine's façade: everything a server does with a repository. What is in here opens it, closes it and repairs it;
 //! the rest is in the modules below, each named for what it is about.
 
-mod backups;
-mod conversion;
-mod far;
 mod locked;
 mod reading;
-mod reclaim;
 mod retention;
-mod scrub;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -39,17 +34,17 @@ use crate::lost_rows::{self, DroppedRows};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
 use crate::points::{MissingPoints, OldFoldersJob, PointsJob, look_again, record_rest};
-use crate::progress::{NoProgress, Progress};
+use crate::jobs::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::reclaim::Rounds;
 use crate::recovery::OpenSummary;
 use crate::scrub::Scrub;
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
-use crate::stop;
+use crate::task;
 use crate::store::OnLoss;
 
-pub use conversion::{BLOB_FOLDERS, RewriteRoom};
+pub use locked::{BLOB_FOLDERS, RewriteRoom};
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
@@ -359,7 +354,7 @@ impl Engine {
         }
         let snapshot = self.snapshots.number_at_stop(&self.core);
         let number = snapshot.as_ref().map_or(u64::MAX, |(number, _)| *number);
-        let stopped = stop::stop(&self.core, &self.audit, &*self.index_volume, number);
+        let stopped = task::stop(&self.core, &self.audit, &*self.index_volume, number);
         // (W15) Last: a stop that is cut off in it was clean.
         self.last_snapshot(snapshot.map(|(_, is_lacking)| is_lacking));
         stopped

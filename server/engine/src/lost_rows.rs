@@ -15,7 +15,7 @@ use holdfast_types::ids::{ContainerId, NamespaceId};
 use crate::check;
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::progress::Progress;
+use crate::jobs::Progress;
 use crate::recovery;
 
 /// Rows dropped in one transaction.

@@ -12,7 +12,7 @@ use crate::error::EngineError;
 use crate::generation;
 use crate::identity;
 use crate::points::{self, Between, Comparison};
-use crate::progress::Progress;
+use crate::jobs::Progress;
 use crate::snapshot::{self, list_snapshots, read_snapshot_header};
 
 /// Blobs of a kind looked at to see whose the volume is.

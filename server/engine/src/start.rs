@@ -20,7 +20,7 @@ use crate::identity;
 use crate::index::{Index, IndexOptions};
 use crate::memory::{MemoryBounds, MemoryPool, READ_BYTES_MAX, ReadAhead};
 use crate::points::{self, Between, Comparison, MissingPoints};
-use crate::progress::Progress;
+use crate::jobs::Progress;
 use crate::recovery::{self, Known, OpenSummary};
 use crate::space::Ledger;
 use crate::store::{ChunkStore, Leftovers, OnLoss, StoreParts};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerId, NamespaceId};
 
-use super::table::{ASKED_MAX, WAITED_FOR_MS};
+use super::{ASKED_MAX, WAITED_FOR_MS};
 use super::*;
 
 #[derive(Debug, Default)]

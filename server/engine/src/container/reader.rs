@@ -12,7 +12,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId
 use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Volume};
 
 use super::{ChunkRef, ContainerError, ContainerName, Directory};
-use crate::format::checksum::crc32c;
+use crate::format::crc32c;
 use crate::format::container::{
     CONTAINER_MIN_BYTES, FOOTER_BYTES, Footer, HEADER_BYTES, Header, REGION_HEADER_BYTES, RegionRecord,
     decode_directory,

@@ -3,15 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdfast_catalog::{LegalHold, LockChange, RetentionLock};
+use holdfast_catalog::{DamagedDisk, LegalHold, LockChange, RetentionLock};
 use holdfast_types::ids::{BackupId, NamespaceId};
 
-use super::Engine;
+use crate::damage_report::{DamageJob, DamageReportJob};
 use crate::error::EngineError;
-use crate::jobs::Job;
-use crate::locked_needs::LockedNeeds;
-use crate::points;
+use crate::jobs::{Budget, Job, Progress};
+use crate::needs::LockedNeeds;
+use crate::parity_job::{ParityJob, ParityScheme};
+use crate::reclaim::{self, Attribution, Control as ReclaimControl, Freed, ReclaimOptions, ReclaimReport};
 use crate::retention::{self, RetentionJob};
+use crate::scrub::{Load, ScrubFindings, ScrubJob, ScrubStatus, ScrubWatch};
+use crate::{catalog_check, points};
+use super::Engine;
 
 impl Engine {
     /// Deletes restore points, all of them or none. When this returns they are gone for good: no crash and no recovery
@@ -198,5 +202,135 @@ impl Engine {
     /// process deleted; seals the points of those that changed.
     pub fn retention_job(&self) -> Arc<dyn Job> {
         Arc::new(RetentionJob { core: Arc::clone(&self.core) })
+    }
+}
+
+impl Engine {
+    /// What deleting these restore points together would free. Walks the recipes of all restore points of their
+    /// namespaces, so it takes as long as a mark does; nothing is changed.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`]; [`EngineError::Stopped`]; what cannot be read now.
+    pub fn freed_by_deleting(
+        &self,
+        backups: &[BackupId],
+        control: &ReclaimControl,
+    ) -> Result<Freed, EngineError> {
+        self.core.check_unlocked()?;
+        reclaim::freed_by_deleting(&self.core, backups, control)
+    }
+
+    /// Whose the live bytes of data containers are. Walks all recipes, and keeps the answer in the catalog.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`]; what cannot be read now.
+    pub fn attribute(&self, control: &ReclaimControl) -> Result<Attribution, EngineError> {
+        self.core.check_unlocked()?;
+        reclaim::attribution::attribute(&self.core, control)
+    }
+
+    /// Where the data of each restore point lies. Walks all recipes, and keeps the answer in the catalog.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`]; what cannot be read now.
+    pub fn note_places(&self, control: &ReclaimControl) -> Result<(), EngineError> {
+        self.core.check_unlocked()?;
+        reclaim::places::note(&self.core, control)
+    }
+
+    /// All data lies here, so there is nothing to tell of where it does.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub fn forget_places(&self) -> Result<(), EngineError> {
+        Ok(self.core.catalog.record_places(&[])?)
+    }
+
+    /// Runs a round of reclaim to its end: frees what no restore point needs, beside everything else. With
+    /// [`dry_run`](ReclaimOptions::dry_run) it only says what it would free. `control` watches, slows down and stops it;
+    /// what was done until then stays done, and the next round goes on with what is left.
+    ///
+    /// # Errors
+    /// [`EngineError::RoundInProgress`], [`EngineError::NotReclaimable`], [`EngineError::Stopped`]; what cannot be read
+    /// or written.
+    pub fn reclaim(
+        &self,
+        options: &ReclaimOptions,
+        control: &Arc<ReclaimControl>,
+    ) -> Result<ReclaimReport, EngineError> {
+        self.core.check_unlocked()?;
+        let _turn = self.rounds.begin(control)?;
+        // (S9) Once in a process, and whenever something was found to be lost.
+        if self.core.catalog_trusted_for().is_none() {
+            let steering = Arc::clone(control);
+            let go_on = Box::new(move || !steering.is_stopped());
+            if !catalog_check::run(&self.core, &self.sessions, go_on)? {
+                return Err(EngineError::Stopped);
+            }
+        }
+        reclaim::run(&self.core, &self.sessions, options, control)
+    }
+}
+
+impl Engine {
+    /// Background work that never ends: looks at damage again, and closes what is healed.
+    pub fn damage_job(&self) -> Arc<dyn Job> {
+        Arc::new(DamageJob::new(Arc::clone(&self.core)))
+    }
+
+    /// Background work that never ends: keeps in the catalog what of which restore point cannot be restored.
+    pub fn damage_report_job(&self) -> Arc<dyn Job> {
+        Arc::new(DamageReportJob::new(Arc::clone(&self.core)))
+    }
+
+    /// Names what the damage that is known now costs: which bytes of which disks of which restore points. Keeps it in the
+    /// catalog and returns the first `limit` of these disks.
+    ///
+    /// # Errors
+    /// When recipes cannot be read at the moment, or the catalog cannot be written.
+    pub fn name_damage(&self, limit: u32) -> Result<Vec<DamagedDisk>, EngineError> {
+        self.core.check_unlocked()?;
+        DamageReportJob::new(Arc::clone(&self.core)).run()?;
+        Ok(self.core.catalog.damaged_disks(None, None, limit)?)
+    }
+
+    /// Background work that never ends: reads everything again within `days` (0: never), while `load` allows.
+    pub fn scrub_job(&self, days: u32, load: Arc<dyn Load>) -> Arc<dyn Job> {
+        Arc::new(ScrubJob { core: Arc::clone(&self.core), scrub: Arc::clone(&self.scrub), days, load })
+    }
+
+    /// Background work that never ends: repairs damaged containers with parity, and writes parity as `scheme` says
+    /// (`None`: no more of it), while `load` allows.
+    pub fn parity_job(&self, scheme: Option<ParityScheme>, load: Arc<dyn Load>) -> Arc<dyn Job> {
+        Arc::new(ParityJob::new(Arc::clone(&self.core), scheme, load))
+    }
+
+    /// Goes on with the pass of the scrub that is under way, or begins one, at full speed, until it has ended or the
+    /// budget is spent. Says what it found.
+    ///
+    /// # Errors
+    /// When something cannot be read at the moment, or the catalog cannot be written; the next call goes on there.
+    pub fn scrub(&self, budget: &Budget, progress: &dyn Progress) -> Result<ScrubFindings, EngineError> {
+        self.core.check_unlocked()?;
+        self.scrub.run(&self.core, budget, progress)
+    }
+
+    /// A pass of the scrub that someone asked for: over everything there is, in place of the one under way, or the pass
+    /// `pass` from where it is. At the speed of `watch`; the background job leaves the pass alone meanwhile. Returns
+    /// whether it has ended; `false`: `watch` said to stop, and the pass is where it is.
+    ///
+    /// # Errors
+    /// As [`Engine::scrub`].
+    pub fn scrub_pass(&self, pass: Option<u64>, watch: &mut dyn ScrubWatch) -> Result<bool, EngineError> {
+        self.core.check_unlocked()?;
+        self.scrub.pass(&self.core, pass, watch)
+    }
+
+    /// How far the scrub is.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn scrub_status(&self) -> Result<ScrubStatus, EngineError> {
+        self.scrub.status(&self.core)
     }
 }

@@ -14,7 +14,7 @@ use roaring::RoaringTreemap;
 
 use super::Index;
 use super::error::IndexError;
-use super::key::IndexKey;
+use super::IndexKey;
 use super::known_bad::BadPages;
 use super::state::Shared;
 use crate::format::sorted_run::PAGE_BYTES;

@@ -7,7 +7,7 @@ use holdfast_types::ids::Location;
 
 use super::Index;
 use super::error::IndexError;
-use super::key::IndexKey;
+use super::IndexKey;
 use super::sorted_run::SortedRun;
 use super::state::View;
 

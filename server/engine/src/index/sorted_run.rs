@@ -9,7 +9,7 @@ use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
 
 use super::error::{IndexError, check_repository, twice};
 use super::filter::FilterSet;
-use super::key::IndexKey;
+use super::IndexKey;
 use crate::format::index_manifest::SortedRunRecord;
 use crate::format::sorted_run::{
     Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, ShardRange, SortedRunFooter, SortedRunHeader,

@@ -8,7 +8,7 @@ use super::error::IndexError;
 use super::filter::FilterBuilder;
 use super::sorted_run::sorted_run_name;
 use crate::format::check_limit;
-use crate::format::checksum::crc32c;
+use crate::format::crc32c;
 use crate::format::index_manifest::SortedRunRecord;
 use crate::format::sorted_run::{
     Entry, PAGE_BYTES, PAGE_ENTRIES, SORTED_RUN_PAGES_MAX, SortedRunFooter, SortedRunHeader, encode_page,

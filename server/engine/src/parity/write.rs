@@ -9,7 +9,7 @@ use reed_solomon_simd::ReedSolomonEncoder;
 use super::name;
 use crate::container::ContainerName;
 use crate::error::EngineError;
-use crate::format::checksum::{Crc64, crc64};
+use crate::format::{Crc64, crc64};
 use crate::format::parity::{ParityHeader, ParityMember, ParityTable, SHARD_UNIT_BYTES};
 
 /// A container to protect, and how long it is.

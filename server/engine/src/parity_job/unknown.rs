@@ -13,7 +13,7 @@ use crate::container_repair;
 use crate::error::EngineError;
 use crate::format::parity::ParityMember;
 use crate::parity;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 impl ParityJob {
     /// Enters blobs that the catalog does not know, or removes them.

@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 
 use super::change::{reseal, reseal_looking};
 use super::compare::{Between, Comparison, compare};
-use super::name::PointName;
-use super::store::read;
+use super::PointName;
+use super::read;
 use super::{encode, seal};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, JobProgress, Step};
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::recipe::TreeReader;
 use crate::recovery::{self, OpenSummary};
 use crate::store::NodeReader;

@@ -10,9 +10,9 @@ use std::ops::Range;
 use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::extent_count;
 
-use super::intervals::Intervals;
-use super::node::NodeSink;
-use super::shape::{entries_in_page, page_count};
+use super::Intervals;
+use super::NodeSink;
+use super::{entries_in_page, page_count};
 use crate::format::recipe::{ExtentEntry, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage};
 
 /// Ranges with gaps between them at most: 64 Ki × some 50 bytes are 3 MiB. An agent sends extents nearly in

@@ -12,11 +12,8 @@
 
 pub(crate) mod attribution;
 pub(crate) mod batches;
-mod bits;
-mod contested;
 pub(crate) mod control;
 mod encoders;
-mod freed;
 mod freezing;
 pub(crate) mod live;
 pub(crate) mod mark;
@@ -29,26 +26,23 @@ pub(crate) mod repack;
 mod report;
 pub(crate) mod roots;
 mod round;
-mod rounds;
-pub(crate) mod shares;
 mod source;
 pub(crate) mod squeeze;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod trail;
-mod watch;
 
 pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
-pub use freed::Freed;
-pub(crate) use freed::freed_by_deleting;
+pub use report::Freed;
+pub(crate) use report::freed_by_deleting;
 pub use report::{
     Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
 };
 pub(crate) use round::run;
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};
-pub(crate) use rounds::Rounds;
+pub(crate) use round::Rounds;
 #[cfg(test)]
-pub(crate) use watch::RoundStep;
+pub(crate) use report::RoundStep;

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::attribution::attribute_in_windows;
 use super::control::Control;
-use super::freed::freed_in_windows;
+use super::report::freed_in_windows;
 use super::live::{Candidates, Scope};
 use super::mark::{Marked, mark};
 use super::roots::Roots;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::{ContainerFile, Files, OpenSummary, skip};
 use crate::container::{ContainerError, OpenContainer};
 use crate::error::EngineError;
-use crate::progress::Progress;
+use crate::jobs::Progress;
 use crate::store::ChunkStore;
 
 /// Containers adopted in one transaction.

@@ -7,7 +7,8 @@ use holdfast_types::ids::{BackupId, ContainerId};
 
 use super::containers::{self, Proof};
 use super::restore_points::RestorePoint;
-use super::{ScrubFindings, ScrubStatus, parity};
+use crate::scrub;
+use super::{ScrubFindings, ScrubStatus};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::Budget;
@@ -210,7 +211,7 @@ impl Work {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Next, EngineError> {
         let (number, mut bytes) = (group.0, 0);
-        let proof = parity::prove(core, group, &mut |read| {
+        let proof = scrub::prove(core, group, &mut |read| {
             bytes += read;
             go_on(read)
         });

@@ -15,7 +15,7 @@ use super::decoded::DecodedRegions;
 use super::domain::Domain;
 use super::index_repair_state::{Repair, RepairProgress};
 use super::leftovers::{Holds, Leftovers};
-use super::losses::{Losses, OnLoss};
+use super::damage::{Losses, OnLoss};
 use super::reach::ReachMemory;
 use super::reported::Reported;
 use super::salvage_cache::SalvageCache;

@@ -24,7 +24,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Step};
 use crate::parity_job::ParityScheme;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::scrub::Load;
 
 const MIB: usize = 1 << 20;

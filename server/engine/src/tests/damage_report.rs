@@ -11,7 +11,7 @@ use super::{Bench, noise};
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
 use crate::jobs::{Budget, Job, Step, StepLimits, StopFlag};
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use holdfast_volume::testing::ManualTimer;
 
 const MIB: usize = 1 << 20;

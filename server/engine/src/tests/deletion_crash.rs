@@ -14,7 +14,7 @@ use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
 use crate::points::folder;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const SIZE: usize = 100_000;
 const DAY_MS: i64 = 24 * 3600 * 1000;

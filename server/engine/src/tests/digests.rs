@@ -15,7 +15,7 @@ use crate::check::CheckOptions;
 use crate::digest_stats::DigestStats;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const EXTENT: usize = EXTENT_BYTES as usize;
 const DAY_MS: i64 = 86_400_000;

@@ -13,7 +13,7 @@ use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
 use crate::jobs::{Budget, Step};
 use crate::parity_job::ParityScheme;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::scrub::Load;
 
 pub(super) const MIB: usize = 1 << 20;

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Step};
 use crate::points::folder;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::recover::enter_points;
 
 pub(super) const SIZE: usize = 200_000;

@@ -17,7 +17,7 @@ use crate::container::{ContainerWriter, VerifiedRegion, list_containers};
 use crate::engine::Engine;
 use crate::index::IndexOptions;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::store::OnLoss;
 
 const MIB: usize = 1 << 20;

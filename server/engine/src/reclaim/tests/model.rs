@@ -6,7 +6,7 @@ use std::sync::Arc;
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
-use super::super::shares::Shares;
+use crate::reclaim::attribution::Shares;
 use super::all_of;
 use crate::container::{OpenContainer, RecentDirectories};
 use crate::engine::Engine;

@@ -7,7 +7,7 @@ use holdfast_volume::testing::Damage;
 use super::world::World;
 use crate::jobs::Budget;
 use crate::parity;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 impl World {
     /// (V6, E8) Parity rots or gets lost. A scrub finds it, and it is made anew.

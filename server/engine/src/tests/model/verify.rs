@@ -13,7 +13,7 @@ use crate::check::CheckOptions;
 use crate::container::list_containers;
 use crate::jobs::{Budget, Step};
 use crate::parity_job::ParityScheme;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::reclaim::{Control, ReclaimOptions};
 use crate::tests::agent::{restore, restore_past_damage};
 

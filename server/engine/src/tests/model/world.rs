@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job};
 use crate::parity_job::ParityScheme;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::recipe::TreeReader;
 use crate::recover::{enter_points, repository_on};
 use crate::scrub::Load;
