@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rayon::ThreadPoolBuilder;
 
 use crate::claims::ClaimTables;
-use crate::digest_stats::DigestCounters;
+use crate::health::DigestCounters;
 use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::in_use::RecipesInUse;
 use crate::memory::{MemoryPool, ReadAhead};
 use crate::quota::Quotas;
-use crate::sealed::SealedRecords;
+use crate::unrecorded::SealedRecords;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
 use crate::unrecorded::Unrecorded;

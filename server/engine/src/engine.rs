@@ -21,7 +21,7 @@ use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
 use crate::core::{Core, READ_THREADS};
-use crate::digest_stats::DigestStats;
+use crate::health::DigestStats;
 use crate::error::EngineError;
 use crate::generation;
 use crate::health::{Health, Stopped};
@@ -30,7 +30,7 @@ use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
 use crate::ingest::Sessions;
 use crate::jobs::{Budget, Job};
-use crate::lost_rows::{self, DroppedRows};
+use crate::catalog_check::{self, DroppedRows};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
 use crate::points::{MissingPoints, OldFoldersJob, PointsJob, look_again, record_rest};
@@ -495,7 +495,7 @@ impl Engine {
     /// When the volume or the catalog cannot be asked or changed; any later start finds the rows that are left.
     pub fn drop_lost_rows(&self, progress: &dyn Progress) -> Result<DroppedRows, EngineError> {
         self.core.check_unlocked()?;
-        lost_rows::drop_unneeded(&self.core, progress)
+        catalog_check::drop_unneeded(&self.core, progress)
     }
 
     /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so

@@ -18,7 +18,6 @@ mod region;
 mod salvage;
 mod scan;
 mod shared;
-mod walk;
 mod writer;
 
 

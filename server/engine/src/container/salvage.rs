@@ -12,7 +12,7 @@ use holdfast_volume::Volume;
 
 use super::directory::{Cut, Hints, cut};
 use super::reader::Parts;
-use super::walk::{Walked, read_all, walk};
+use super::scan::{Walked, read_all, walk};
 use super::{ContainerError, ContainerName, Directory, OpenContainer};
 use crate::format::FormatError;
 use crate::format::crc32c;

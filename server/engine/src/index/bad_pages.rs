@@ -15,7 +15,7 @@ use roaring::RoaringTreemap;
 use super::Index;
 use super::error::IndexError;
 use super::IndexKey;
-use super::known_bad::BadPages;
+use super::BadPages;
 use super::state::Shared;
 use crate::format::sorted_run::PAGE_BYTES;
 use crate::health::Obstacle;

@@ -18,7 +18,7 @@ use super::memtable::Memtable;
 use super::merge::merge;
 use super::options::{self, WideMerge};
 use super::sorted_run::{SortedRun, sorted_run_name};
-use super::sorted_run_writer::SortedRunWriter;
+use super::sorted_run::SortedRunWriter;
 use super::state::{Shared, View};
 use crate::format::index_manifest::{Manifest, SortedRunRecord};
 use crate::format::sorted_run::{ENTRY_BYTES, PAGE_BYTES, PAGE_ENTRIES, SHARDS, ShardRange, SortedRunHeader};

@@ -22,33 +22,32 @@
 mod bad_pages;
 mod error;
 mod filter;
-mod known_bad;
 mod lookup;
 mod maintenance;
 mod memtable;
 mod merge;
 mod options;
 mod sorted_run;
-mod sorted_run_writer;
 mod sorted_runs;
 mod state;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use holdfast_proto::fingerprint::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use holdfast_volume::Volume;
+use parking_lot::Mutex;
 
 use crate::format::sorted_run::{Entry, KEY_BYTES, PAGE_BYTES, SHARD_BITS, key_prefix, key_suffix};
 use self::memtable::{Full, Memtable};
+use self::sorted_run::SortedRun;
 use self::state::{Shared, View};
 
 pub use error::IndexError;
-pub(crate) use known_bad::BadPages;
-pub use options::IndexOptions;
-pub use options::IndexStats;
+pub use options::{IndexOptions, IndexStats};
 
 /// Entries taken from the caller's iterator at a time, so that it never runs under a lock.
 const INSERT_BATCH: usize = 256;
@@ -387,6 +386,36 @@ impl NamespaceKey {
         let hash = blake3::keyed_hash(&self.0, fingerprint.as_bytes());
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *hash.as_bytes();
         IndexKey([a, b, c, d, e, f, g, h, i, j, k, l])
+    }
+}
+
+/// Bad pages by sorted run.
+pub(crate) type BadPages = BTreeMap<u64, BTreeSet<u32>>;
+
+/// The bad pages met so far, of runs that still count.
+#[derive(Debug, Default)]
+struct Bad {
+    pages: Mutex<BadPages>,
+    /// Whether there are any, to be asked without a lock.
+    any: AtomicBool,
+}
+
+impl Bad {
+    fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Whether this run has bad pages.
+    fn has(&self, run: &SortedRun) -> bool {
+        self.any() && self.pages.lock().contains_key(&run.record.run)
+    }
+
+    /// Changes what is known.
+    fn change<T>(&self, change: impl FnOnce(&mut BadPages) -> T) -> T {
+        let mut pages = self.pages.lock();
+        let done = change(&mut pages);
+        self.any.store(!pages.is_empty(), Ordering::Release);
+        done
     }
 }
 

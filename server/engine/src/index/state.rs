@@ -16,7 +16,7 @@ use roaring::RoaringTreemap;
 use crate::format::index_manifest::Manifest;
 use crate::health::Part;
 use super::error::IndexError;
-use super::known_bad::Bad;
+use super::Bad;
 use super::memtable::Memtable;
 use super::sorted_run::{SortedRun, sorted_run_name};
 use super::sorted_runs::{self, SortedRuns};

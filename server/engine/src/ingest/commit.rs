@@ -12,7 +12,7 @@ use holdfast_volume::{Volume as _, VolumeError};
 use super::append::SealedSummary;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
-use super::prepared::Prepared;
+use super::Prepared;
 use super::reliance;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;

@@ -16,12 +16,12 @@ use v1::ingest_response::Kind as Response;
 
 use super::append::{ContainerAppender, SealedSummary};
 use super::chunks::{StreamChunks, split_fingerprints};
-use super::counters::Counters;
+use super::progress::Counters;
 use super::parent::{ParentDisk, Placing};
 use super::progress::Position;
 use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
-use super::verify::VerifyQueue;
+use super::append::VerifyQueue;
 use crate::claims::{Asked, StreamClaims};
 use crate::container::UnverifiedRegion;
 use crate::core::Core;

@@ -26,12 +26,9 @@
 mod append;
 mod chunks;
 mod commit;
-mod counters;
 mod disk;
 mod extents;
-mod live;
 mod parent;
-mod prepared;
 mod progress;
 mod promises;
 mod proof;
@@ -41,10 +38,24 @@ mod session;
 mod start;
 mod stream;
 mod table;
-mod verify;
 
-pub use live::{LiveDisk, LiveSession};
+use holdfast_catalog::BackupCommit;
+use holdfast_volume::BlobName;
+
+pub use stream::{LiveDisk, LiveSession};
 pub use session::Starter;
 pub use start::StartBackup;
 pub use stream::DiskStream;
 pub(crate) use table::Sessions;
+
+
+
+/// A backup that is to exist, and its point.
+#[derive(Debug)]
+struct Prepared {
+    commit: BackupCommit,
+    name: BlobName,
+    bytes: Vec<u8>,
+    /// Whether the point is durable: from then on the backup exists, and only the catalog may not know yet.
+    sealed: bool,
+}

@@ -13,7 +13,7 @@ use roaring::RoaringTreemap;
 
 use super::disk::DiskState;
 use super::parent::ParentDisk;
-use super::prepared::Prepared;
+use super::Prepared;
 use super::progress::DiskProgress;
 use crate::claims::StreamClaims;
 use crate::core::Core;

@@ -10,7 +10,7 @@ use holdfast_types::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use parking_lot::Mutex;
 
 use super::commit;
-use super::live::LiveSession;
+use super::stream::LiveSession;
 use super::session::{Session, Starter};
 use super::start::{self, StartBackup};
 use crate::core::Core;

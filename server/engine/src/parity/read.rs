@@ -8,7 +8,7 @@ use holdfast_volume::{Blob, MemoryVolume, Volume, VolumeError};
 use reed_solomon_simd::ReedSolomonDecoder;
 
 use super::name;
-use super::write::{coding, read_window};
+use super::{coding, read_window};
 use crate::container::{ContainerName, OpenContainer, Owner, salvage};
 use crate::error::EngineError;
 use crate::format::FormatError;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use holdfast_catalog::{ScrubPhase, ScrubState, Scrubbed};
 use holdfast_types::ids::{BackupId, ContainerId};
 
-use super::containers::{self, Proof};
+use crate::scrub;
+use super::Proof;
 use super::restore_points::RestorePoint;
 use crate::scrub;
 use super::{ScrubFindings, ScrubStatus};
@@ -163,7 +164,7 @@ impl Work {
             return Ok(Next::More);
         };
         let read_ms = core.clock.now_ms();
-        let proof = containers::prove(core, &record, go_on);
+        let proof = scrub::prove(core, &record, go_on);
         budget.charge(1, record.stored_bytes);
         let proof = match proof {
             Ok(Proof::Stopped) => return Ok(Next::More),

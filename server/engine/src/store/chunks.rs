@@ -11,14 +11,14 @@ use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use parking_lot::Mutex;
 
 use super::damage::DamageSet;
-use super::decoded::DecodedRegions;
-use super::domain::Domain;
-use super::index_repair_state::{Repair, RepairProgress};
+use super::DecodedRegions;
+use super::Domain;
+use super::{Repair, RepairProgress};
 use super::leftovers::{Holds, Leftovers};
 use super::damage::{Losses, OnLoss};
 use super::reach::ReachMemory;
 use super::reported::Reported;
-use super::salvage_cache::SalvageCache;
+use super::SalvageCache;
 use crate::container::{ChunkRef, ContainerCache, OpenContainer, RecentDirectories};
 use crate::error::EngineError;
 use crate::health::Health;

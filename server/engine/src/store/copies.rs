@@ -12,7 +12,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId};
 use crate::container::{OpenContainer, RecentDirectories};
 use crate::error::EngineError;
 use super::chunks::{ChunkStore, Found, found};
-use super::domain::Domain;
+use super::Domain;
 use super::leftovers::{Held, Holds};
 
 impl ChunkStore {
