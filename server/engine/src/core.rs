@@ -11,17 +11,17 @@ use parking_lot::{Mutex, MutexGuard};
 use rayon::ThreadPoolBuilder;
 
 use crate::claims::ClaimTables;
-use crate::health::DigestCounters;
 use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
+use crate::health::DigestCounters;
 use crate::health::Health;
 use crate::in_use::RecipesInUse;
 use crate::memory::{MemoryPool, ReadAhead};
 use crate::quota::Quotas;
-use crate::unrecorded::SealedRecords;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
+use crate::unrecorded::SealedRecords;
 use crate::unrecorded::Unrecorded;
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.

@@ -17,32 +17,32 @@ use parking_lot::Mutex;
 
 use crate::audit::{Audit, AuditJob};
 use crate::catalog_check::{self, CatalogCheckJob};
+use crate::catalog_check::{self, DroppedRows};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
 use crate::core::{Core, READ_THREADS};
-use crate::health::DigestStats;
 use crate::error::EngineError;
 use crate::generation;
+use crate::health::DigestStats;
 use crate::health::{Health, Stopped};
 use crate::identity;
 use crate::index::{IndexOptions, IndexStats};
 use crate::index_job::IndexRepairJob;
 use crate::ingest::Sessions;
 use crate::jobs::{Budget, Job};
-use crate::catalog_check::{self, DroppedRows};
+use crate::jobs::{NoProgress, Progress};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
 use crate::points::{MissingPoints, OldFoldersJob, PointsJob, look_again, record_rest};
-use crate::jobs::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::reclaim::Rounds;
 use crate::recovery::OpenSummary;
 use crate::scrub::Scrub;
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
-use crate::task;
 use crate::store::OnLoss;
+use crate::task;
 
 pub use locked::{BLOB_FOLDERS, RewriteRoom};
 

@@ -87,28 +87,28 @@ mod verify;
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids, owner};
 
+pub use catalog_check::DroppedRows;
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::{CacheLimits, SharedStats};
 pub use container_repair::Repaired;
-pub use health::DigestStats;
 pub use engine::{
     BLOB_FOLDERS, Engine, EngineOptions, EngineParts, EngineStats, RewriteRoom, count_containers,
 };
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use fair::{FairQueue, Tenant};
+pub use health::DigestStats;
 pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
-pub use needs::LockedNeeds;
-pub use catalog_check::DroppedRows;
+pub use jobs::{NoProgress, Progress};
 pub use memory::MemoryBounds;
+pub use needs::LockedNeeds;
 pub use needs::NeedingPoint;
 pub use parity::ParityStats;
 pub use parity_job::ParityScheme;
 pub use points::{Comparison, EnteredPoint, PointProblem};
-pub use jobs::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use reclaim::{
     Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed, Freezing,

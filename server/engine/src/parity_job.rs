@@ -258,12 +258,7 @@ impl ParityJob {
     /// Makes one group of free containers; whether there may be more. Containers of a size go together, because a group's
     /// parity is as long as its longest container, unless they have waited for others in vain; and those of one namespace,
     /// because parity tells of one container what the others leave over: it belongs to whom they belong to.
-    fn group(
-        &self,
-        state: &mut State,
-        scheme: ParityScheme,
-        budget: &Budget,
-    ) -> Result<bool, EngineError> {
+    fn group(&self, state: &mut State, scheme: ParityScheme, budget: &Budget) -> Result<bool, EngineError> {
         let core = &self.core;
         let now_ms = core.clock.now_ms();
         let free = core.catalog.without_parity(state.after, now_ms.saturating_sub(YOUNG_MS), FREE_MAX)?;

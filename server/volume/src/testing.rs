@@ -12,7 +12,7 @@ mod retention;
 mod suite;
 mod timer;
 
-use crate::{BlobEntry, BlobName, Volume, volume};
+use crate::{BlobEntry, BlobName, Volume, list_all};
 
 pub use faulty::{CrashPoint, Damage, Failure, Fault, FaultyVolume, InFlight, OpKind};
 pub use locked::LockingVolume;

@@ -24,8 +24,6 @@ use crate::reclaim::roots::{Root, Roots};
 
 pub use crate::index::{Index, IndexKey, NamespaceKey};
 
-
-
 /// Chunks of an extent, all of one length: 16 KiB.
 const CHUNKS: u32 = 256;
 /// Chunks of a region, 256 KiB, and of a container: 32 MiB of data that halves.

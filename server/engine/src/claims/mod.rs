@@ -399,12 +399,7 @@ impl ClaimTable {
     }
 
     /// What to do about promised chunks, for a stream that finishes since `since_ms`.
-    fn outlook(
-        &self,
-        stream: u64,
-        promised: &[Fingerprint],
-        (since_ms, now_ms): (i64, i64),
-    ) -> Outlook {
+    fn outlook(&self, stream: u64, promised: &[Fingerprint], (since_ms, now_ms): (i64, i64)) -> Outlook {
         let mut state = self.state.lock();
         let mut outlook = Outlook { version: state.version, ..Outlook::default() };
         let mut arrived = HashSet::new();
@@ -484,12 +479,7 @@ impl ClaimTable {
     }
 
     /// A region was written to `container`; returns the chunks of it that are entered.
-    fn arrived(
-        &self,
-        stream: u64,
-        container: ContainerId,
-        fingerprints: &[Fingerprint],
-    ) -> Vec<Fingerprint> {
+    fn arrived(&self, stream: u64, container: ContainerId, fingerprints: &[Fingerprint]) -> Vec<Fingerprint> {
         let mut state = self.state.lock();
         let State { chunks, streams, .. } = &mut *state;
         let was_awaited = streams.get(&stream).is_some_and(|stream| stream.awaited > 0);

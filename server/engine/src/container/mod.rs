@@ -20,25 +20,22 @@ mod scan;
 mod shared;
 mod writer;
 
-
 #[cfg(test)]
 pub(crate) mod testing;
 
 use holdfast_types::ids::{ContainerClass, ContainerId};
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
+pub use cache::RecentDirectories;
 pub use cache::{CacheLimits, ContainerCache};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
 pub use reader::{CheckedBytes, OpenContainer, StoredRegion, read_header};
-pub use cache::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
 pub use salvage::{Owner, salvage};
 pub use scan::{scan_container, scan_container_while};
 pub use shared::{SharedRegions, SharedStats};
 pub use writer::{ContainerWriter, SealedContainer};
-
-
 
 const FOLDER: &str = "containers";
 const GROUP_BITS: u32 = 12;

@@ -15,11 +15,11 @@ use super::reader::Parts;
 use super::scan::{Walked, read_all, walk};
 use super::{ContainerError, ContainerName, Directory, OpenContainer};
 use crate::format::FormatError;
-use crate::format::crc32c;
 use crate::format::container::{
     Contents, DirectoryHints, FOOTER_BYTES, Footer, Header, RegionRecord, begins_directory, directory_bytes,
     directory_hints,
 };
+use crate::format::crc32c;
 
 /// What is known of a container without reading it.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,12 @@ use holdfast_proto::region::{Codec, sealed};
 use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use holdfast_volume::Volume;
 
-use crate::format::container::{FIRST_REGION_OFFSET, REGIONS_MAX, REGION_HEADER_BYTES, RegionRecord, region_magic};
-use crate::format::{Defect, FormatError};
 use super::reader::{Parts, length, twice};
 use super::{ContainerError, ContainerName, Directory};
+use crate::format::container::{
+    FIRST_REGION_OFFSET, REGION_HEADER_BYTES, REGIONS_MAX, RegionRecord, region_magic,
+};
+use crate::format::{Defect, FormatError};
 
 /// What a scan found.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, put};
 use holdfast_volume::{LocalVolume, MemoryVolume, VolumeError};
 use proptest::prelude::*;
 
-use super::*;
 use super::testing::{CREATED_MS, NAMESPACE, REPOSITORY, id, open, region, sample_regions, seal, writer};
+use super::*;
 
 mod damage;
 mod golden;

@@ -26,10 +26,10 @@ use holdfast_catalog::{ByteRange, LISTED_RANGES_MAX, LostRanges};
 use holdfast_types::ids::{BackupId, ContainerId};
 use parking_lot::Mutex;
 
+use self::walk::Walk;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, Step};
-use self::walk::Walk;
 
 /// Between two looks at whether something changed: a look at memory.
 const LOOK: Duration = Duration::from_secs(5);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use holdfast_types::ids::{ContainerId, NamespaceId};
 use holdfast_volume::{Blob, BlobName, MemoryVolume, Owner, Volume, VolumeError};
 
+use super::{Engine, EngineParts, reserve_bytes};
 use crate::container::ContainerName;
 use crate::error::EngineError;
 use crate::format::container::{HEADER_BYTES, Header};
@@ -23,7 +24,6 @@ use crate::reclaim::Rounds;
 use crate::snapshot::Snapshots;
 use crate::space::{Grant, Purpose};
 use crate::start::{self, Start, Started};
-use super::{Engine, EngineParts, reserve_bytes};
 
 impl Engine {
     /// Puts an engine together that serves the catalog alone; `why` is what everything else is refused with.

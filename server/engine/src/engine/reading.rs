@@ -7,6 +7,7 @@ use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use holdfast_volume::{BlobName, ColdPlace};
 
+use super::Engine;
 use crate::container::ContainerName;
 use crate::digests;
 use crate::error::EngineError;
@@ -16,7 +17,6 @@ use crate::reports::{self, FalseChunk};
 use crate::restore::{DiskReader, OnDamage, RangeReader, cold_parts};
 use crate::statistics::{self, StorageStatistics};
 use crate::verify::{self, VerifyReport};
-use super::Engine;
 
 impl Engine {
     /// The messages that carry a disk, or `extent_count` extents of it (0: to the end).

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use holdfast_catalog::{DamagedDisk, LegalHold, LockChange, RetentionLock};
 use holdfast_types::ids::{BackupId, NamespaceId};
 
+use super::Engine;
 use crate::damage_report::{DamageJob, DamageReportJob};
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, Progress};
@@ -15,7 +16,6 @@ use crate::reclaim::{self, Attribution, Control as ReclaimControl, Freed, Reclai
 use crate::retention::{self, RetentionJob};
 use crate::scrub::{Load, ScrubFindings, ScrubJob, ScrubStatus, ScrubWatch};
 use crate::{catalog_check, points};
-use super::Engine;
 
 impl Engine {
     /// Deletes restore points, all of them or none. When this returns they are gone for good: no crash and no recovery

@@ -4,17 +4,13 @@
 //!
 //! Work is never held back while a thread is free: a tenant that is alone has all of them.
 
-mod queue;
-
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use holdfast_types::ids::{NamespaceId, TokenId};
 use parking_lot::Mutex;
 use rayon::ThreadPool;
-
-pub use queue::{FairQueue, Tenant};
-
-
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -55,10 +51,104 @@ impl FairPool {
     }
 }
 
+/// On whose behalf work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant {
+    pub namespace: NamespaceId,
+    pub token: TokenId,
+}
+
+/// See the module's text. Every operation takes constant time.
+#[derive(Debug)]
+pub struct FairQueue<T> {
+    /// Namespaces with work, the next one first; each once.
+    turns: VecDeque<NamespaceId>,
+    namespaces: HashMap<NamespaceId, OfNamespace<T>>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct OfNamespace<T> {
+    /// Tokens with work, the next one first; each once.
+    turns: VecDeque<TokenId>,
+    tokens: HashMap<TokenId, VecDeque<T>>,
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), namespaces: HashMap::new(), len: 0 }
+    }
+}
+
+impl<T> Default for OfNamespace<T> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), tokens: HashMap::new() }
+    }
+}
+
+impl<T> FairQueue<T> {
+    /// Adds work; a named_tenant that had none waits for its turn behind those that have.
+    pub fn push(&mut self, named_tenant: Tenant, work: T) {
+        let Tenant { namespace, token } = named_tenant;
+        let of_namespace = self.namespaces.entry(namespace).or_insert_with(|| {
+            self.turns.push_back(namespace);
+            OfNamespace::default()
+        });
+        let OfNamespace { turns, tokens } = of_namespace;
+        let waiting = tokens.entry(token).or_insert_with(|| {
+            turns.push_back(token);
+            VecDeque::new()
+        });
+        waiting.push_back(work);
+        self.len += 1;
+    }
+
+    /// Takes the work whose turn it is.
+    pub fn pop(&mut self) -> Option<T> {
+        let namespace = self.turns.pop_front()?;
+        let of_namespace = self.namespaces.get_mut(&namespace)?;
+        let work = of_namespace.pop();
+        if of_namespace.turns.is_empty() {
+            self.namespaces.remove(&namespace);
+        } else {
+            self.turns.push_back(namespace);
+        }
+        self.len = self.len.saturating_sub(usize::from(work.is_some()));
+        work
+    }
+
+    /// How much work waits.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none waits.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<T> OfNamespace<T> {
+    fn pop(&mut self) -> Option<T> {
+        let token = self.turns.pop_front()?;
+        let waiting = self.tokens.get_mut(&token)?;
+        let work = waiting.pop_front();
+        if waiting.is_empty() {
+            self.tokens.remove(&token);
+        } else {
+            self.turns.push_back(token);
+        }
+        work
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use crossbeam_channel::{bounded, unbounded};
     use holdfast_types::ids::{NamespaceId, TokenId};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -84,5 +174,101 @@ mod tests {
         assert_eq!(order.len(), 101);
         let place = order.iter().position(|(of, _)| *of == 2).unwrap();
         assert!(place <= 1, "served after {place} pieces of work of the other");
+    }
+
+    fn named_tenant(namespace: u8, token: u8) -> Tenant {
+        Tenant {
+            namespace: NamespaceId::from_bytes([namespace; 16]),
+            token: TokenId::from_bytes([token; 16]),
+        }
+    }
+
+    fn all(queue: &mut FairQueue<&'static str>) -> Vec<&'static str> {
+        std::iter::from_fn(|| queue.pop()).collect()
+    }
+
+    #[test]
+    fn namespaces_take_turns_then_tokens_then_arrival() {
+        let mut queue = FairQueue::default();
+        for work in ["a1", "a2", "a3", "a4"] {
+            queue.push(named_tenant(1, 1), work);
+        }
+        queue.push(named_tenant(1, 2), "b1");
+        queue.push(named_tenant(1, 2), "b2");
+        queue.push(named_tenant(2, 3), "c1");
+        assert_eq!(queue.len(), 7);
+        assert_eq!(all(&mut queue), ["a1", "c1", "b1", "a2", "b2", "a3", "a4"]);
+        assert!(queue.is_empty() && queue.turns.is_empty() && queue.namespaces.is_empty(), "{queue:?}");
+    }
+
+    #[test]
+    fn one_request_waits_for_one_of_each_other_namespace() {
+        let mut queue = FairQueue::default();
+        for _ in 0..1000 {
+            queue.push(named_tenant(1, 1), "flood");
+            queue.push(named_tenant(2, 2), "flood");
+        }
+        queue.push(named_tenant(3, 3), "single");
+        let order = all(&mut queue);
+        assert_eq!(order.iter().position(|work| *work == "single"), Some(2));
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Push(u8, u8),
+        Pop,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![3 => (0u8..4, 0u8..3).prop_map(|(n, t)| Step::Push(n, t)), 2 => Just(Step::Pop)]
+    }
+
+    /// What must hold of every answer, against a list of all that waits.
+    fn check_pop(waiting: &mut Vec<(Tenant, usize)>, served: &mut HashMap<usize, Vec<Tenant>>, got: usize) {
+        let place = waiting.iter().position(|(_, work)| *work == got).expect("only what was pushed");
+        let (named_tenant, _) = waiting.remove(place);
+        assert!(waiting.iter().all(|(of, work)| *of != named_tenant || *work > got), "out of order");
+        let before = served.remove(&got).unwrap_or_default();
+        let first_of_its_own =
+            waiting.iter().filter(|(of, work)| *of == named_tenant && *work < got).count() == 0;
+        assert!(first_of_its_own);
+        for (_, work) in waiting.iter() {
+            served.entry(*work).or_default().push(named_tenant);
+        }
+        // While it was the only work of its namespace, no namespace was served twice.
+        let others: Vec<NamespaceId> =
+            before.iter().map(|of| of.namespace).filter(|of| *of != named_tenant.namespace).collect();
+        let own = before.len() - others.len();
+        let rounds = own + 1;
+        let distinct: HashSet<NamespaceId> = others.iter().copied().collect();
+        assert!(others.len() <= distinct.len() * rounds, "{others:?} before work of {named_tenant:?}");
+    }
+
+    proptest! {
+        /// Work is served once, in the order of its token, and waits for at most one of each other namespace for each
+        /// turn of its own.
+        #[test]
+        fn turns_are_as_in_the_model(steps in prop::collection::vec(step(), 1..200)) {
+            let mut queue = FairQueue::default();
+            let mut waiting: Vec<(Tenant, usize)> = Vec::new();
+            let mut served: HashMap<usize, Vec<Tenant>> = HashMap::new();
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Push(namespace, token) => {
+                        queue.push(named_tenant(namespace, token), number);
+                        waiting.push((named_tenant(namespace, token), number));
+                    }
+                    Step::Pop => match queue.pop() {
+                        Some(got) => check_pop(&mut waiting, &mut served, got),
+                        None => prop_assert!(waiting.is_empty()),
+                    },
+                }
+                prop_assert_eq!(queue.len(), waiting.len());
+            }
+            while let Some(got) = queue.pop() {
+                check_pop(&mut waiting, &mut served, got);
+            }
+            prop_assert!(waiting.is_empty());
+        }
     }
 }

@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use holdfast_types::ids::{ContainerId, Location};
 use roaring::RoaringTreemap;
 
-use super::Index;
-use super::error::IndexError;
-use super::IndexKey;
 use super::BadPages;
+use super::Index;
+use super::IndexKey;
+use super::error::IndexError;
 use super::state::Shared;
 use crate::format::sorted_run::PAGE_BYTES;
 use crate::health::Obstacle;

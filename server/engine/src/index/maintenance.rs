@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use holdfast_volume::VolumeError;
 
 use super::error::IndexError;
-use super::sorted_runs;
 use super::memtable::Memtable;
 use super::merge::merge;
 use super::options::{self, WideMerge};
-use super::sorted_run::{SortedRun, sorted_run_name};
 use super::sorted_run::SortedRunWriter;
+use super::sorted_run::{SortedRun, sorted_run_name};
+use super::sorted_runs;
 use super::state::{Shared, View};
 use crate::format::index_manifest::{Manifest, SortedRunRecord};
 use crate::format::sorted_run::{ENTRY_BYTES, PAGE_BYTES, PAGE_ENTRIES, SHARDS, ShardRange, SortedRunHeader};
@@ -151,7 +151,8 @@ impl Shared {
     /// errors nothing is touched any more; opening cleans up.
     fn abandon(&self, new: impl IntoIterator<Item = u64>, error: IndexError) -> IndexError {
         if (error.may_pass() || error.bad_page().is_some())
-            && let Err(worse) = sorted_runs::remove(self.volume.as_ref(), new.into_iter().map(sorted_run_name))
+            && let Err(worse) =
+                sorted_runs::remove(self.volume.as_ref(), new.into_iter().map(sorted_run_name))
         {
             return worse.into();
         }
@@ -297,7 +298,10 @@ impl Shared {
             let _control = self.control.lock();
             self.done.notify_all();
         }
-        sorted_runs::remove(self.volume.as_ref(), publisher.stale.iter().map(|&s| sorted_runs::manifest_name(s)))?;
+        sorted_runs::remove(
+            self.volume.as_ref(),
+            publisher.stale.iter().map(|&s| sorted_runs::manifest_name(s)),
+        )?;
         publisher.stale.clear();
         Ok(sorted_runs::remove(self.volume.as_ref(), old.iter().map(|run| sorted_run_name(run.record.run)))?)
     }

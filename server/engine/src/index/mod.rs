@@ -41,10 +41,10 @@ use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use holdfast_volume::Volume;
 use parking_lot::Mutex;
 
-use crate::format::sorted_run::{Entry, KEY_BYTES, PAGE_BYTES, SHARD_BITS, key_prefix, key_suffix};
 use self::memtable::{Full, Memtable};
 use self::sorted_run::SortedRun;
 use self::state::{Shared, View};
+use crate::format::sorted_run::{Entry, KEY_BYTES, PAGE_BYTES, SHARD_BITS, key_prefix, key_suffix};
 
 pub use error::IndexError;
 pub use options::{IndexOptions, IndexStats};

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use holdfast_types::ids::ContainerId;
 
+use super::error::IndexError;
 use crate::health::Health;
 use crate::space::Ledger;
-use super::error::IndexError;
 
 /// Whether a container's chunks may still be read. Must say yes to every container that is not condemned,
 /// those just sealed included: an entry it rejects is gone.

@@ -8,12 +8,15 @@ use holdfast_types::ids::RepositoryId;
 use holdfast_volume::{Blob, BlobName, BlobWriter, Volume, VolumeError};
 use zerocopy::IntoBytes;
 
-use crate::format::index_manifest::SortedRunRecord;
-use crate::format::sorted_run::{Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, PAGE_ENTRIES, SORTED_RUN_PAGES_MAX, ShardRange, SortedRunFooter, SortedRunHeader, check_section, decode_page, encode_page};
-use crate::format::{Defect, FormatError, check_equal, check_limit, crc32c};
 use super::IndexKey;
 use super::error::{IndexError, check_repository, twice};
 use super::filter::{FilterBuilder, FilterSet};
+use crate::format::index_manifest::SortedRunRecord;
+use crate::format::sorted_run::{
+    Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, PAGE_ENTRIES, SORTED_RUN_PAGES_MAX, ShardRange,
+    SortedRunFooter, SortedRunHeader, check_section, decode_page, encode_page,
+};
+use crate::format::{Defect, FormatError, check_equal, check_limit, crc32c};
 
 /// Steps interpolation walks before it gives up and bisects. Keys are uniform, so the guess is off by
 /// √entries / 2 entries: 3 pages of a sorted run of 1.5 million.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
+use super::error::{IndexError, check_repository, twice};
+use super::sorted_run::{FOLDER, SortedRun, sorted_run_name};
 use crate::format::index_manifest::{MANIFEST_MAX_BYTES, Manifest, SortedRunRecord};
 use crate::format::sorted_run::{SHARDS, ShardRange};
 use crate::format::{check_equal, check_limit};
-use super::error::{IndexError, check_repository, twice};
-use super::sorted_run::{FOLDER, SortedRun, sorted_run_name};
 
 /// Immutable; every change makes a new one.
 #[derive(Debug, Clone)]

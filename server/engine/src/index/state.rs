@@ -13,14 +13,14 @@ use holdfast_volume::Volume;
 use parking_lot::{Condvar, Mutex, RwLock};
 use roaring::RoaringTreemap;
 
-use crate::format::index_manifest::Manifest;
-use crate::health::Part;
-use super::error::IndexError;
 use super::Bad;
+use super::error::IndexError;
 use super::memtable::Memtable;
 use super::sorted_run::{SortedRun, sorted_run_name};
 use super::sorted_runs::{self, SortedRuns};
 use super::{Index, IndexOptions};
+use crate::format::index_manifest::Manifest;
+use crate::health::Part;
 
 /// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
 #[derive(Debug)]

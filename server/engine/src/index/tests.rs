@@ -7,15 +7,12 @@ use holdfast_types::ids::RepositoryId;
 use holdfast_volume::MemoryVolume;
 use ulid::Ulid;
 
-use super::*;
 use super::options::LiveFn;
+use super::*;
 
 mod crash;
 mod damage;
 mod model;
-
-
-
 
 const REPOSITORY: RepositoryId = RepositoryId(Ulid(7));
 

@@ -42,13 +42,11 @@ mod table;
 use holdfast_catalog::BackupCommit;
 use holdfast_volume::BlobName;
 
-pub use stream::{LiveDisk, LiveSession};
 pub use session::Starter;
 pub use start::StartBackup;
 pub use stream::DiskStream;
+pub use stream::{LiveDisk, LiveSession};
 pub(crate) use table::Sessions;
-
-
 
 /// A backup that is to exist, and its point.
 #[derive(Debug)]

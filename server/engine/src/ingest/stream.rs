@@ -15,11 +15,11 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
 
-use crate::core::Core;
-use crate::error::EngineError;
 use super::disk::DiskState;
 use super::extents;
 use super::session::{DiskSlot, Session};
+use crate::core::Core;
+use crate::error::EngineError;
 
 /// One disk's open stream. Dropping it leaves the state with the session.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use holdfast_types::ids::{BackupId, RepositoryId};
 use holdfast_volume::{BlobName, Volume};
 
 use super::read;
-use crate::points;
 use super::renames;
 use crate::error::EngineError;
 use crate::jobs::Progress;
+use crate::points;
 
 /// Restore points entered in one transaction: at 256 disks each, 28 MiB of points.
 const ENTERED_PER_TRANSACTION: usize = 64;

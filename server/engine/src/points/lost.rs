@@ -8,13 +8,13 @@ use holdfast_catalog::AuditEntry;
 use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobName, Volume, list_all};
 
-use crate::core::Core;
-use crate::error::EngineError;
-use crate::points;
 use super::change::{remove, reseal_looking};
 use super::compare::{Between, Comparison, deleting, enter_these};
 use super::job::look_again;
 use super::{PointName, all_of, folder, read};
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::points;
 
 /// Restore points named in a message at most.
 const SHOWN: usize = 5;

@@ -36,18 +36,18 @@ use holdfast_catalog::{NamespaceRecord, PointRecord};
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId};
 use holdfast_volume::{BlobName, Owner, Volume, VolumeError, list_all};
 
+use self::record;
 use crate::error::EngineError;
 use crate::format::point::{POINT_MAX_BYTES, Point};
-use self::record;
 
 pub(crate) use change::{Ahead, finish_deletions, reseal, reseal_stale, seal_ahead, settle, unseal};
 pub(crate) use compare::{Between, compare};
 pub use compare::{Comparison, EnteredPoint, PointProblem};
-pub(crate) use lost::give_up;
 pub(crate) use job::{MissingPoints, PointsJob, look_again, note_found, record_rest};
+pub(crate) use lost::give_up;
 pub(crate) use lost::{enter_again, lacks_rows, listed, lost};
-pub(crate) use renames::OldFoldersJob;
 pub(crate) use record::encode;
+pub(crate) use renames::OldFoldersJob;
 pub(crate) use verify::verify;
 
 /// Hex digits of a folder.
@@ -242,11 +242,7 @@ pub(crate) fn seal(
 /// # Errors
 /// [`EngineError::Damaged`] when what lies there was read twice and is no such point; `Unsupported` when it is newer; the
 /// volume's, which say nothing of what it is (P7).
-fn read(
-    volume: &dyn Volume,
-    repository: RepositoryId,
-    name: &BlobName,
-) -> Result<PointRecord, EngineError> {
+fn read(volume: &dyn Volume, repository: RepositoryId, name: &BlobName) -> Result<PointRecord, EngineError> {
     let once = || record::decode(&read_bytes(volume, name)?);
     let (point, record) = match once() {
         // What passes is no damage.

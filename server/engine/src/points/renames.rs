@@ -9,11 +9,11 @@ use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, Volume as _};
 use parking_lot::Mutex;
 
+use super::change::reseal_looking;
+use super::{PointName, folder, is_hashed, read};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, Step};
-use super::change::reseal_looking;
-use super::{PointName, folder, is_hashed, read};
 
 /// Which of two points says the newer name: the lock clock when it was sealed, how much it is ahead of its row, and its
 /// commit number.

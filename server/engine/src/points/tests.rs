@@ -1,19 +1,21 @@
 //! What points say, and what hostile ones can do.
 
-use holdfast_catalog::{Attempt, Catalog, DetailRow, DiskRecord, NamespaceRecord, PointRecord, RetentionLock, RowStatus};
+use holdfast_catalog::{
+    Attempt, Catalog, DetailRow, DiskRecord, NamespaceRecord, PointRecord, RetentionLock, RowStatus,
+};
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId};
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 use ulid::Ulid;
 
+use self::point;
+use super::read;
+use super::record::decode;
+use super::*;
 use crate::error::EngineError;
 use crate::format::point::Point;
 use crate::jobs::NoProgress;
 use crate::tests::Bench;
-use self::point;
-use super::*;
-use super::record::decode;
-use super::read;
 
 const REPOSITORY: RepositoryId = RepositoryId(Ulid(0xA1));
 

@@ -7,8 +7,8 @@ use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobName, list_all};
 
 use super::job::write_anew;
-use super::{PointName, folder};
 use super::read;
+use super::{PointName, folder};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::Progress;

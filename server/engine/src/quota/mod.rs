@@ -18,7 +18,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use holdfast_catalog::{Catalog, JOBS_PER_NAMESPACE_MAX, NamespaceRecord, Quota, StartAccount, Usage, VMS_PER_NAMESPACE_MAX};
+use holdfast_catalog::{
+    Catalog, JOBS_PER_NAMESPACE_MAX, NamespaceRecord, Quota, StartAccount, Usage, VMS_PER_NAMESPACE_MAX,
+};
 use holdfast_types::ids::{ContainerClass, NamespaceId, SessionId};
 use parking_lot::Mutex;
 

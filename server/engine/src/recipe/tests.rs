@@ -6,8 +6,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
 use proptest::prelude::*;
 
-use crate::format::recipe::{ExtentEntry, ExtentNode, PieceRef};
 use super::*;
+use crate::format::recipe::{ExtentEntry, ExtentNode, PieceRef};
 
 #[derive(Debug, Default, Clone)]
 struct Nodes(HashMap<Fingerprint, Bytes>);

@@ -25,16 +25,16 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, VmId};
 use parking_lot::RwLock;
 
-use crate::container::OpenContainer;
-use crate::core::Core;
-use crate::error::EngineError;
-use crate::format::recipe::{ExtentNode, Page};
 use super::control::{Control, Pacer, Phase};
 use super::live::{AllBits, Candidates, Scope, is_live_data};
 use super::owners::{Holder, Holders, Share, ShareList};
 use super::pages::{PageTask, Pages};
 use super::roots::{Root, Roots};
 use super::trail::{Finder, Lead, NodeRegions, Trail};
+use crate::container::OpenContainer;
+use crate::core::Core;
+use crate::error::EngineError;
+use crate::format::recipe::{ExtentNode, Page};
 
 /// Threads that walk.
 const THREADS: usize = 2;

@@ -36,13 +36,13 @@ mod trail;
 pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
 pub use report::Freed;
+#[cfg(test)]
+pub(crate) use report::RoundStep;
 pub(crate) use report::freed_by_deleting;
 pub use report::{
     Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
 };
+pub(crate) use round::Rounds;
 pub(crate) use round::run;
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};
-pub(crate) use round::Rounds;
-#[cfg(test)]
-pub(crate) use report::RoundStep;

@@ -13,12 +13,12 @@ use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
 use holdfast_proto::region::Codec;
 use holdfast_types::ids::NamespaceId;
 
+use super::live::{LiveMap, SlotSet};
+use super::roots::Roots;
 use crate::container::{ContainerError, OpenContainer};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::store::{Domain, Found};
-use super::live::{LiveMap, SlotSet};
-use super::roots::Roots;
 
 /// Plain bytes below which a region is joined with others, live or not: a quarter of a full one. A disk in which
 /// little changes is sent in small regions, and each costs a read of its own.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use holdfast_types::ids::{BackupId, NamespaceId};
 
-use crate::core::Core;
-use crate::error::EngineError;
 use super::control::Control;
 use super::live::{Candidates, WINDOW_BYTES, is_live_data};
 use super::mark::{Taken, only_in};
 use super::roots::{Root, Roots};
+use crate::core::Core;
+use crate::error::EngineError;
 
 /// Containers of which less than this is live are copied forward, in percent. To free a byte of a container of which
 /// the share s is live, s/(1-s) bytes are written: at 85 %, six.

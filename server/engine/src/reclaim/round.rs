@@ -14,19 +14,19 @@ use holdfast_types::ids::{ContainerClass, NamespaceId};
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
+use super::control::Control;
+use super::live::{Candidates, Scope, WINDOW_BYTES};
+use super::mark::{Finding, Marked, mark};
+use super::plan::sealed_namespaces;
+use super::report::{Incomplete, ReclaimOptions, ReclaimReport, RoundStep, Watch};
+use super::roots::{Root, Roots};
+use super::sweep::Sweep;
+use super::{freezing, moving};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::in_use::Recipe;
 use crate::ingest::Sessions;
 use crate::points;
-use super::plan::sealed_namespaces;
-use super::control::Control;
-use super::live::{Candidates, Scope, WINDOW_BYTES};
-use super::mark::{Finding, Marked, mark};
-use super::report::{Incomplete, ReclaimOptions, ReclaimReport, RoundStep, Watch};
-use super::roots::{Root, Roots};
-use super::sweep::Sweep;
-use super::{freezing, moving};
 
 /// Findings told of at most.
 const FINDINGS_MAX: usize = 256;

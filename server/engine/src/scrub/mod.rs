@@ -31,13 +31,13 @@ use holdfast_catalog::{ContainerRecord, ContainerState, ScrubPhase};
 use holdfast_types::ids::ContainerId;
 use parking_lot::Mutex;
 
+use self::work::{Next, TRIES, Work};
 use crate::container::{ContainerError, OpenContainer, scan_container_while};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Progress};
 use crate::parity;
 use crate::store::lost;
-use self::work::{Next, TRIES, Work};
 
 pub use job::Load;
 pub(crate) use job::ScrubJob;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use holdfast_catalog::{ScrubPhase, ScrubState, Scrubbed};
 use holdfast_types::ids::{BackupId, ContainerId};
 
-use crate::scrub;
 use super::Proof;
 use super::restore_points::RestorePoint;
-use crate::scrub;
 use super::{ScrubFindings, ScrubStatus};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::Budget;
+use crate::scrub;
+use crate::scrub;
 
 /// What is proved is written when there is so much of it, or after so long: a transaction a minute, and a crash costs
 /// reading again what one minute read.

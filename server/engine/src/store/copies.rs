@@ -9,11 +9,11 @@
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId};
 
+use super::Domain;
+use super::chunks::{ChunkStore, Found, found};
+use super::leftovers::{Held, Holds};
 use crate::container::{OpenContainer, RecentDirectories};
 use crate::error::EngineError;
-use super::chunks::{ChunkStore, Found, found};
-use super::Domain;
-use super::leftovers::{Held, Holds};
 
 impl ChunkStore {
     /// All copies of a chunk of data in places that are not known to be damaged.

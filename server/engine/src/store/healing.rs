@@ -9,13 +9,13 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId};
 use holdfast_volume::{Volume, VolumeError};
 
-use crate::container::{ContainerName, OpenContainer, RecentDirectories};
-use crate::error::EngineError;
-use crate::generation;
 use super::chunks::{ChunkStore, Use};
 use super::damage::Findings;
 use super::leftovers::Holds;
 use super::{Domain, Leftover};
+use crate::container::{ContainerName, OpenContainer, RecentDirectories};
+use crate::error::EngineError;
+use crate::generation;
 
 impl ChunkStore {
     /// The containers by which something may be lost, by number.

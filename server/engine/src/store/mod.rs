@@ -22,7 +22,6 @@ mod leftovers;
 mod notes;
 mod reach;
 mod read;
-mod reported;
 mod salvage;
 
 use std::collections::VecDeque;
@@ -41,9 +40,9 @@ pub(crate) use chunks::{ChunkStore, Found, StoreParts};
 pub(crate) use damage::LOOK_AGAIN_MS;
 pub use damage::OnLoss;
 pub(crate) use leftovers::{Holds, Leftover, Leftovers};
-pub(crate) use read::NodeReader;
 pub(crate) use notes::{lost, region_is_sound};
 pub(crate) use reach::Reach;
+pub(crate) use read::NodeReader;
 pub(crate) use read::{ReadChunk, ReadFrom};
 
 /// What a look-up is confined to: (A6) keys are hashes of their own for every namespace. Data chunks and

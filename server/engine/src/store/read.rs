@@ -8,11 +8,11 @@ use holdfast_proto::region::Codec;
 use holdfast_types::ids::{ContainerClass, Location};
 use parking_lot::Mutex;
 
+use super::Domain;
+use super::chunks::{ChunkStore, Found};
 use crate::container::{CheckedBytes, ContainerError, OpenContainer, RecentDirectories, StoredRegion};
 use crate::error::EngineError;
 use crate::recipe::{NodeSource, WalkError};
-use super::Domain;
-use super::chunks::{ChunkStore, Found};
 
 /// What came of reading a chunk where that is allowed.
 #[derive(Debug, Clone)]

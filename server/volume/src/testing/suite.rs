@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::{list, put};
-use crate::{Blob, BlobEntry, BlobName, Volume, VolumeError, volume};
+use crate::{Blob, BlobEntry, BlobName, Volume, VolumeError, list_all};
 
 fn name(text: &str) -> BlobName {
     BlobName::new(text).unwrap()
