@@ -14,15 +14,13 @@ use crate::claims::ClaimTables;
 use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
-use crate::health::DigestCounters;
 use crate::health::Health;
 use crate::in_use::RecipesInUse;
 use crate::memory::{MemoryPool, ReadAhead};
 use crate::quota::Quotas;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
-use crate::unrecorded::SealedRecords;
-use crate::unrecorded::Unrecorded;
+use crate::unrecorded::{SealedRecords, Unrecorded};
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
 pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
@@ -348,4 +346,54 @@ fn pool(name: &'static str, threads: usize) -> Result<FairPool, EngineError> {
         .build()
         .map(FairPool::new)
         .map_err(|error| EngineError::Internal(format!("cannot start the {name} threads: {error}")))
+}
+
+/// Counted while the engine runs.
+#[derive(Debug, Default)]
+pub(crate) struct DigestCounters {
+    proved: AtomicU64,
+    unproved: AtomicU64,
+    refused: AtomicU64,
+    found_false: AtomicU64,
+}
+
+/// Extent digests since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DigestStats {
+    /// Claimed by agents and recomputed from what they sent.
+    pub proved: u64,
+    /// Claimed by agents and not recomputed: not all the extent's chunks were at hand.
+    pub unproved: u64,
+    /// Claimed by agents and found false at once; their backups ended.
+    pub refused: u64,
+    /// Recorded before and found false by reading.
+    pub found_false: u64,
+}
+
+impl DigestCounters {
+    pub(crate) fn proved(&self) {
+        self.proved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unproved(&self) {
+        self.unproved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn found_false(&self, count: u64) {
+        self.found_false.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> DigestStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DigestStats {
+            proved: read(&self.proved),
+            unproved: read(&self.unproved),
+            refused: read(&self.refused),
+            found_false: read(&self.found_false),
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod retention;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_catalog::Catalog;
 use holdfast_proto::reread::REREAD_DAYS;
@@ -16,22 +17,16 @@ use holdfast_volume::{Space, Volume};
 use parking_lot::Mutex;
 
 use crate::audit::{Audit, AuditJob};
-use crate::catalog_check::{self, CatalogCheckJob};
-use crate::catalog_check::{self, DroppedRows};
+use crate::catalog_check::{self, CatalogCheckJob, DroppedRows};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
-use crate::core::{Core, READ_THREADS};
+use crate::core::{Core, DigestStats, READ_THREADS};
 use crate::error::EngineError;
-use crate::generation;
-use crate::health::DigestStats;
 use crate::health::{Health, Stopped};
-use crate::identity;
 use crate::index::{IndexOptions, IndexStats};
-use crate::index_job::IndexRepairJob;
 use crate::ingest::Sessions;
-use crate::jobs::{Budget, Job};
-use crate::jobs::{NoProgress, Progress};
+use crate::jobs::{Budget, Job, JobError, JobProgress, NoProgress, Progress, Step};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
 use crate::points::{MissingPoints, OldFoldersJob, PointsJob, look_again, record_rest};
@@ -42,7 +37,7 @@ use crate::scrub::Scrub;
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
 use crate::store::OnLoss;
-use crate::task;
+use crate::{generation, identity, stop};
 
 pub use locked::{BLOB_FOLDERS, RewriteRoom};
 
@@ -354,7 +349,7 @@ impl Engine {
         }
         let snapshot = self.snapshots.number_at_stop(&self.core);
         let number = snapshot.as_ref().map_or(u64::MAX, |(number, _)| *number);
-        let stopped = task::stop(&self.core, &self.audit, &*self.index_volume, number);
+        let stopped = stop::stop(&self.core, &self.audit, &*self.index_volume, number);
         // (W15) Last: a stop that is cut off in it was clean.
         self.last_snapshot(snapshot.map(|(_, is_lacking)| is_lacking));
         stopped
@@ -506,5 +501,30 @@ impl Engine {
     pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
         self.core.check_unlocked()?;
         container_repair::run(&self.core, progress)
+    }
+}
+
+/// Between two looks at whether there is something to repair. A look costs nothing.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// See the module's text. A crash in the middle leaves the index as it was: the page is met again.
+#[derive(Debug)]
+pub(crate) struct IndexRepairJob {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Job for IndexRepairJob {
+    fn name(&self) -> &'static str {
+        "index-repair"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        let whole = self.core.store.repair_index(budget)?;
+        Ok(if whole { Step::Idle(INTERVAL) } else { Step::More })
+    }
+
+    fn progress(&self) -> Option<JobProgress> {
+        let (done, total) = self.core.store.repair_progress()?;
+        Some(JobProgress { done, total, unit: "containers" })
     }
 }

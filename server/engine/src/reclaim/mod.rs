@@ -11,7 +11,6 @@
 //!   (incomplete), and nothing of that namespace is removed.
 
 pub(crate) mod attribution;
-pub(crate) mod batches;
 pub(crate) mod control;
 mod encoders;
 mod freezing;
@@ -26,7 +25,6 @@ pub(crate) mod repack;
 mod report;
 pub(crate) mod roots;
 mod round;
-mod source;
 pub(crate) mod squeeze;
 mod sweep;
 #[cfg(test)]

@@ -20,7 +20,7 @@ use holdfast_types::ids::{ContainerId, RunId};
 use super::control::{Control, Pacer};
 use super::encoders::{Encoders, Plain};
 use super::plan::{Piece, ReadOrder, Victim, plan};
-use super::source::{Checked, Source, Taken};
+use super::encoders::{Checked, Source, Taken};
 use crate::container::VerifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;

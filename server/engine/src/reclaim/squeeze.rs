@@ -9,7 +9,7 @@ use holdfast_catalog::ContainerRecord;
 use holdfast_proto::region::{Decoder, Encoder};
 use holdfast_types::ids::ContainerId;
 
-use super::batches::{Chosen, batches};
+use super::plan::{Chosen, batches};
 use super::control::Control;
 use super::live::SlotSet;
 use super::plan::Victim;

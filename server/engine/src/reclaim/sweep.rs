@@ -12,7 +12,7 @@ use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 
 use super::attribution::Shares;
-use super::batches::{Batch, Chosen, batches};
+use super::plan::{Batch, Chosen, batches};
 use super::control::{Control, Phase};
 use super::live::{Candidate, LiveMap, SlotSet};
 use super::plan::with_contested;

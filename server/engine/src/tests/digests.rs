@@ -14,7 +14,7 @@ use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::health::DigestStats;
+use crate::core::DigestStats;
 use crate::jobs::NoProgress;
 
 const EXTENT: usize = EXTENT_BYTES as usize;
