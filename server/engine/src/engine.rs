@@ -1,9 +1,9 @@
 //! The engine's façade: everything a server does with a repository. What is in here opens it, closes it and repairs it;
 //! the rest is in the modules below, each named for what it is about.
 
-mod locked;
+mod blobs;
 mod reading;
-mod retention;
+mod maintenance;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::start::{self, Start, Started};
 use crate::store::OnLoss;
 use crate::{generation, identity, stop};
 
-pub use locked::{BLOB_FOLDERS, RewriteRoom};
+pub use blobs::{BLOB_FOLDERS, RewriteRoom};
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;

@@ -87,9 +87,9 @@ impl<T> Default for OfNamespace<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Adds work; a named_tenant that had none waits for its turn behind those that have.
-    pub fn push(&mut self, named_tenant: Tenant, work: T) {
-        let Tenant { namespace, token } = named_tenant;
+    /// Adds work; a tenant that had none waits for its turn behind those that have.
+    pub fn push(&mut self, tenant: Tenant, work: T) {
+        let Tenant { namespace, token } = tenant;
         let of_namespace = self.namespaces.entry(namespace).or_insert_with(|| {
             self.turns.push_back(namespace);
             OfNamespace::default()
@@ -176,7 +176,7 @@ mod tests {
         assert!(place <= 1, "served after {place} pieces of work of the other");
     }
 
-    fn named_tenant(namespace: u8, token: u8) -> Tenant {
+    fn tenant_of(namespace: u8, token: u8) -> Tenant {
         Tenant {
             namespace: NamespaceId::from_bytes([namespace; 16]),
             token: TokenId::from_bytes([token; 16]),
@@ -191,11 +191,11 @@ mod tests {
     fn namespaces_take_turns_then_tokens_then_arrival() {
         let mut queue = FairQueue::default();
         for work in ["a1", "a2", "a3", "a4"] {
-            queue.push(named_tenant(1, 1), work);
+            queue.push(tenant_of(1, 1), work);
         }
-        queue.push(named_tenant(1, 2), "b1");
-        queue.push(named_tenant(1, 2), "b2");
-        queue.push(named_tenant(2, 3), "c1");
+        queue.push(tenant_of(1, 2), "b1");
+        queue.push(tenant_of(1, 2), "b2");
+        queue.push(tenant_of(2, 3), "c1");
         assert_eq!(queue.len(), 7);
         assert_eq!(all(&mut queue), ["a1", "c1", "b1", "a2", "b2", "a3", "a4"]);
         assert!(queue.is_empty() && queue.turns.is_empty() && queue.namespaces.is_empty(), "{queue:?}");
@@ -205,10 +205,10 @@ mod tests {
     fn one_request_waits_for_one_of_each_other_namespace() {
         let mut queue = FairQueue::default();
         for _ in 0..1000 {
-            queue.push(named_tenant(1, 1), "flood");
-            queue.push(named_tenant(2, 2), "flood");
+            queue.push(tenant_of(1, 1), "flood");
+            queue.push(tenant_of(2, 2), "flood");
         }
-        queue.push(named_tenant(3, 3), "single");
+        queue.push(tenant_of(3, 3), "single");
         let order = all(&mut queue);
         assert_eq!(order.iter().position(|work| *work == "single"), Some(2));
     }
@@ -226,22 +226,22 @@ mod tests {
     /// What must hold of every answer, against a list of all that waits.
     fn check_pop(waiting: &mut Vec<(Tenant, usize)>, served: &mut HashMap<usize, Vec<Tenant>>, got: usize) {
         let place = waiting.iter().position(|(_, work)| *work == got).expect("only what was pushed");
-        let (named_tenant, _) = waiting.remove(place);
-        assert!(waiting.iter().all(|(of, work)| *of != named_tenant || *work > got), "out of order");
+        let (tenant, _) = waiting.remove(place);
+        assert!(waiting.iter().all(|(of, work)| *of != tenant || *work > got), "out of order");
         let before = served.remove(&got).unwrap_or_default();
         let first_of_its_own =
-            waiting.iter().filter(|(of, work)| *of == named_tenant && *work < got).count() == 0;
+            waiting.iter().filter(|(of, work)| *of == tenant && *work < got).count() == 0;
         assert!(first_of_its_own);
         for (_, work) in waiting.iter() {
-            served.entry(*work).or_default().push(named_tenant);
+            served.entry(*work).or_default().push(tenant);
         }
         // While it was the only work of its namespace, no namespace was served twice.
         let others: Vec<NamespaceId> =
-            before.iter().map(|of| of.namespace).filter(|of| *of != named_tenant.namespace).collect();
+            before.iter().map(|of| of.namespace).filter(|of| *of != tenant.namespace).collect();
         let own = before.len() - others.len();
         let rounds = own + 1;
         let distinct: HashSet<NamespaceId> = others.iter().copied().collect();
-        assert!(others.len() <= distinct.len() * rounds, "{others:?} before work of {named_tenant:?}");
+        assert!(others.len() <= distinct.len() * rounds, "{others:?} before work of {tenant:?}");
     }
 
     proptest! {
@@ -255,8 +255,8 @@ mod tests {
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Push(namespace, token) => {
-                        queue.push(named_tenant(namespace, token), number);
-                        waiting.push((named_tenant(namespace, token), number));
+                        queue.push(tenant_of(namespace, token), number);
+                        waiting.push((tenant_of(namespace, token), number));
                     }
                     Step::Pop => match queue.pop() {
                         Some(got) => check_pop(&mut waiting, &mut served, got),

@@ -12,7 +12,7 @@
 
 pub(crate) mod attribution;
 pub(crate) mod control;
-mod encoders;
+mod pipeline;
 mod freezing;
 pub(crate) mod live;
 pub(crate) mod mark;
