@@ -2,8 +2,8 @@
 //! the rest is in the modules below, each named for what it is about.
 
 mod blobs;
-mod reading;
 mod maintenance;
+mod reading;
 
 use std::fmt::Debug;
 use std::sync::Arc;

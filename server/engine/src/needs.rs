@@ -1,5 +1,6 @@
-//! Which containers a restore point needs, and so which restore points need a container. Reads recipes, and of each what
-//! restore points share only once.
+//! Containers that a restore point needs, and so restore points that need a container; blobs that a recovery of a locked
+//! restore point needs, so that the keeper of copies can make them stay. Reads recipes, and what restore points share only
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

@@ -6,11 +6,6 @@
 //! does not know: the first step of the next process enters it, if every container of it is there and free, and removes
 //! it otherwise, once nothing can be lacking that it could bring back (E10). Parity that was found damaged is replaced: the
 //! new blob durable → the catalog knows it in place of the old one → that is removed (E8).
-//!
-//! | file | open it for |
-//! |---|---|
-//! | `group` | making groups, and making damaged ones anew |
-//! | `unknown` | blobs that the catalog does not know |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a start found on the volume and could not enter into the catalog: because the catalog took no changes, mostly on a
+//! Blobs that a start found on the volume and could not enter into the catalog: because the catalog took no changes, mostly on a
 //! full disk after a kill; or because it could not be read.
 //!
 //! (S8) Reading needs none of it, so the server starts. Until all of it is entered no backup begins, no mark of a clean

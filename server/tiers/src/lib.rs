@@ -3,31 +3,24 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `kinds.rs` | which blobs are copied, and in which order |
-//! | `record.rs` | [`Record`]: what lies in the bucket and what is to go from there, in a database of its own |
-//! | `remote.rs` | [`Remote`]: the bucket, as each use of it sees it |
-//! | `waiting.rs` | what was sealed and is not copied yet, in memory |
-//! | `merge.rs` | one listing of two |
-//! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption |
-//! | `shared.rs` | what these parts share |
+//! | `record.rs` | [`Record`]: what lies in the bucket and what is to go from there, in a database of its own; [`survey`] makes it of a listing |
+//! | `waiting.rs` | kinds of blobs in the order in which they are copied; blobs that are sealed and not copied yet, in memory, and those that could not be read |
+//! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption; [`AbsentVolume`] stands in for a bucket that is not configured any more |
+//! | `shared.rs` | state that these parts share: [`Remote`], the bucket, as each use of it sees it; requests to the archive, for its costs, and those under way |
 //! | `round.rs` | a round of copying: how far it is |
 //! | `lease.rs`, `holder.rs` | who writes to the bucket |
 //! | `error.rs` | why copying does not go on |
 //! | `prices.rs` | [`prices`]: what Amazon S3 asks for, by storage class |
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
 //! | `thawed.rs` | copies of what was thawed, kept here for a while |
-//! | `unread.rs` | what could not be read here, and is waited for |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
 //! | `evict.rs` | containers that lie there alone, but for their ends |
 //! | `cold.rs` | what lies in an archive there, and reading it |
 //! | `freeze.rs` | containers that are given the storage class of an archive |
-//! | `thaw.rs`, `asking.rs` | [`Archive`]: brings back what lies in one, asking for each object once |
-//! | `asked.rs` | what was asked of the archive, for its costs |
+//! | `thaw.rs` | [`Archive`]: brings back what lies in one, asking for each object once |
 //! | `retain.rs` | makes what locked restore points need stay there (Object Lock) |
 //! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
-//! | `absent.rs` | stands in for a bucket that is not configured any more |
 //! | `places.rs` | what lies where |
-//! | `survey.rs` | makes the record of a listing of the bucket |
 //! | `fetch.rs` | brings what should be at hand |
 //!
 //! Invariants (ORDERING, "Copies in a bucket"):

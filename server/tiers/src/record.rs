@@ -2,7 +2,7 @@
 //! catalog: the catalog tells of restore points, this one of blobs.
 //!
 //! A crash leaves whole transactions (`synchronous=FULL`). What was copied and is not in the record is found when the
-//! local listing is compared with it. When the record is lost, a listing of the bucket makes it anew ([`crate::survey`]).
+//! local listing is compared with it. When the record is lost, a listing of the bucket makes it anew ([`survey`]).
 
 mod cold;
 mod lease;
@@ -492,7 +492,8 @@ pub enum SurveyError {
     Record(#[from] RecordError),
 }
 
-/// Enters all that lies in the bucket into `record`. Returns how many blobs that are. Repeating it does nothing.
+/// Makes the record of a listing of the bucket, for a server that is made of the bucket alone, or whose record is lost: a
+/// request for each 1,000 blobs, and nothing is opened, so nothing that lies in an archive is touched. Returns how many blobs that are. Repeating it does nothing.
 ///
 /// # Errors
 /// When the bucket cannot be listed; the record's.

@@ -1,4 +1,4 @@
-//! What the volume, the copies, the lease and moving share.
+//! State that the volume, the copies, the lease and moving share.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -98,7 +98,8 @@ pub struct AskedThaws {
     pub byte_days: u128,
 }
 
-/// What was asked of the archive.
+/// Requests to the archive since the process began, for those who add up what a bucket costs: requests of the same kind
+/// cost differently by storage class and speed, and what is retrieved is paid for by the byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArchiveAsked {
     /// By the storage class that objects lie in, and speed.

@@ -1,4 +1,4 @@
-//! The volume: what is here, and what lies only in the bucket.
+//! The volume: blobs that are here, and blobs that lie only in the bucket.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
@@ -231,7 +231,8 @@ pub(crate) fn merge(here: ListPage, there: ListPage, limit: NonZeroUsize) -> Lis
     ListPage { entries, more }
 }
 
-/// Answers that it is not there.
+/// Stands in for a bucket that the settings do not name (any more). What is only there cannot be read; what is sealed or
+/// removed waits.
 #[derive(Debug)]
 pub struct AbsentVolume {
     why: String,

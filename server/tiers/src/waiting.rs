@@ -1,5 +1,5 @@
-//! What was sealed in this process and is not copied yet, and what is being removed. In memory: what a crash takes, the
-//! next process finds by comparing the local listing with the record.
+//! Blobs that were sealed in this process and are not copied yet, that could not be read since, and that are being
+//! removed. In memory: what a crash takes, the next process finds by comparing the local listing with the record.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -252,7 +252,8 @@ impl Unread {
 /// The folder of ends of containers, which are none of these kinds.
 pub(crate) const ENDS: &str = "ends";
 
-/// Kinds of blobs, in the order in which they are copied. (T1) Restore points come after what they need: containers, and
+/// Kinds of blobs that are copied, in that order. The index is not: it is rebuilt of the containers. Parity is not: it
+/// protects against a local disk. (T1) Restore points come after what they need: containers, and
 /// before these the keys that they are encrypted with, without which the bucket would not be one of a repository. Snapshots
 /// of the catalog name restore points, so they come after those.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,13 +3,11 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from |
-//! | `blob.rs` | [`BlobWriter`] and [`Blob`]: a blob being written, a blob being read |
+//! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from; [`BlobWriter`] and [`Blob`]; [`list_all`], which walks a listing page by page |
 //! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
-//! | `remote.rs`, `retained.rs` | what a volume far away does beyond the trait; how long an object must stay there |
-//! | `list.rs`, `list_all.rs` | one page of a listing, and [`list_all`], which walks them |
+//! | `remote.rs` | a volume far away, which does more than the trait; how long an object must stay there |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
-//! | `retry.rs`, `throttle.rs`, `count.rs`, `cache.rs` | volumes around a volume, one concern each |
+//! | `retry.rs`, `throttle.rs` (with time and randomness for both), `count.rs` | volumes around a volume, one concern each |
 //! | `pass_on.rs` | [`pass_on!`]: what such a volume does not change |
 //! | `testing/` | with the feature `testing`: the conformance suite, the faulty volume, a manual timer |
 //!

@@ -1,5 +1,5 @@
-//! What a volume far away does beyond a [`Volume`]: tell what lies under a name without sending it, and remove many blobs
-//! in one request.
+//! A volume far away does more than a [`Volume`]: it tells what lies under a name without sending it, removes many blobs in
+//! one request, and sees to it that an object stays as long as it must.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The contract every place for blobs keeps. `testing/suite.rs` checks it.
+//! The contract every place for blobs keeps: the trait [`Volume`], blobs being written and read, and listings.
+//! `testing/suite.rs` checks it.
 
 use std::fmt;
 use std::num::NonZeroUsize;

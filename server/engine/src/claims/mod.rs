@@ -11,7 +11,7 @@
 //! gone after the container is indexed, after its seal failed or panicked, and after it was discarded. An asked claim
 //! ends with its stream, however that ends.
 //!
-//! [`table`] decides, [`stream`] is one stream's part of it, [`arrivals`] is one container's.
+//! [`ClaimTable`] decides, [`StreamClaims`] is one stream's part of it, [`Arrivals`] is one container's.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;

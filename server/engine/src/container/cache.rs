@@ -1,4 +1,4 @@
-//! Open containers, kept as long as there is room: least recently used out first.
+//! Open containers, kept as long as there is room (least recently used out first), and those that one stream met last.
 //!
 //! Lock order: a loading slot, then the table; never the other way round.
 

@@ -1,12 +1,11 @@
-//! What a container holds, in memory: about 50 bytes a chunk, and any fingerprint found in one or two steps.
+//! The directory of a container in memory: about 50 bytes a chunk, and any fingerprint found in one or two steps.
 //!
-//! Where the chunks of a region end, when its container's directory cannot be believed.
-//!
-//! Lengths and fingerprints that a damaged directory still has are hints: lengths count when they fill the region,
-//! and a chunk that hashes to a fingerprint of the directory is proved. Where hints are missing, data is cut again,
-//! as the agent once did, and recipe nodes say themselves how long they are. A wrong cut makes no wrong byte: chunks are
-//! named by the hash of their bytes, so one that never was is never asked for. But what was there under its right name
-//! is not found any more: only a proved cut says that nothing of a region is lost.
+//! [`cuts`] finds where the chunks of a region end when the directory cannot be believed. Lengths and fingerprints that a
+//! damaged directory still has are hints: lengths count when they fill the region, and a chunk that hashes to a fingerprint
+//! of the directory is proved. Where hints are missing, data is cut again, as the agent once did, and recipe nodes say
+//! themselves how long they are. A wrong cut makes no wrong byte: chunks are named by the hash of their bytes, so one that
+//! never was is never asked for. But what was there under its right name is not found any more: only a proved cut says that
+//! nothing of a region is lost.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;

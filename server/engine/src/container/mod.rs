@@ -18,16 +18,14 @@ mod region;
 mod salvage;
 mod scan;
 mod shared;
-mod writer;
-
 #[cfg(test)]
 pub(crate) mod testing;
+mod writer;
 
 use holdfast_types::ids::{ContainerClass, ContainerId};
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
-pub use cache::RecentDirectories;
-pub use cache::{CacheLimits, ContainerCache};
+pub use cache::{CacheLimits, ContainerCache, RecentDirectories};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
 pub use reader::{CheckedBytes, OpenContainer, StoredRegion, read_header};
@@ -40,7 +38,8 @@ pub use writer::{ContainerWriter, SealedContainer};
 const FOLDER: &str = "containers";
 const GROUP_BITS: u32 = 12;
 
-/// A container's identity, as its name tells it.
+/// A container's identity, as its name tells it: `containers/GROUP/ID.data` or `.recipe`, `ID` in ten hexadecimal digits,
+/// `GROUP` (`ID` without its last 12 bits, so that no folder grows beyond 4,096 containers) in seven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerName {
     pub id: ContainerId,

@@ -1,10 +1,8 @@
 //! Reads a whole container and reports everything that is wrong with it, not only the first thing.
 //!
-//! Finds the regions of a container whose header, directory or footer cannot be believed: by their own headers, one
-//! after the other, and by looking for the next one after a header that is damaged.
-//!
-//! Nothing found here is believed for where it lies. A region counts when its payload matches the checksum in its
-//! header; what its chunks are called is computed from its bytes.
+//! When header, directory or footer cannot be believed, regions are found by their own headers, one after the other, and by
+//! looking for the next one after a header that is damaged. Nothing found so is believed for where it lies: a region counts
+//! when its payload matches the checksum in its header, and its chunks are named by the hash of their bytes.
 
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::{Codec, sealed};

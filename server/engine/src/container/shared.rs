@@ -8,9 +8,7 @@
 //! No deadlock: a thread that reads for others never waits before all that it reads has its answer. It reads while it
 //! runs, not when its turn comes, so that a waiter waits for one read of the disk, as it would for its own.
 //!
-//! Which runs of regions are kept: those that were asked for last.
-//!
-//! Every restore that takes a run makes it the newest again. So one stays when the next restore asks for it before all
+//! The runs of regions that were asked for last are kept: every restore that takes a run makes it the newest again. So one stays when the next restore asks for it before all
 //! restores together have gone through as much as there is room for: of restores that follow each other, all share when
 //! the last is no further behind the first than that. A long restore that shares nothing takes of the room in proportion
 //! to what it reads, and no more. (Two parts, of which the second holds what was asked for twice, did worse: what is new

@@ -10,10 +10,9 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | the job: when to walk |
+//! | `mod.rs` | the jobs: when to walk, when to look at damage again; ranges of a disk |
 //! | `suspects` | what was lost, as far as directories tell |
 //! | `walk` | the walk over restore points |
-//! | `ranges` | ranges of a disk |
 
 mod suspects;
 mod walk;

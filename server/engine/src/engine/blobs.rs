@@ -1,4 +1,9 @@
-//! An engine of an encrypted repository that was started without its keys, for administration: the catalog is served, and
+//! The blobs of the volume, for callers that give them another form (sealed in place of plain) or look for them far away,
+//! in a bucket; and an engine that can read none of them, because its keys are missing.
+//!
+//! Names, bytes and owners of blobs stay when their form changes, so nothing here changes by it.
+//!
+//! **Without keys.** The engine of an encrypted repository can be started without its keys, for administration: the catalog is served, and
 //! nothing on the volume is read, written or looked for (K6).
 //!
 //! A start as any other would find nothing but what it cannot read, and call it lost. So none of it is done: no recovery, no

@@ -1,4 +1,5 @@
-//! Deleting restore points, what keeps them, and the names of VMs and jobs (L1 to L5).
+//! Deleting restore points, what keeps them, and the names of VMs and jobs (L1 to L5); rounds of reclaim and what deleting
+//! would free; the scrub, naming damage, and making damaged containers again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

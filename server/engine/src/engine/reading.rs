@@ -1,4 +1,5 @@
-//! Reading restore points: disks, ranges, histories, verification.
+//! Backups in progress, from their start to their commit or end, and reading restore points: disks, ranges, histories,
+//! verification.
 
 use std::sync::Arc;
 

@@ -229,8 +229,7 @@ mod tests {
         let (tenant, _) = waiting.remove(place);
         assert!(waiting.iter().all(|(of, work)| *of != tenant || *work > got), "out of order");
         let before = served.remove(&got).unwrap_or_default();
-        let first_of_its_own =
-            waiting.iter().filter(|(of, work)| *of == tenant && *work < got).count() == 0;
+        let first_of_its_own = waiting.iter().filter(|(of, work)| *of == tenant && *work < got).count() == 0;
         assert!(first_of_its_own);
         for (_, work) in waiting.iter() {
             served.entry(*work).or_default().push(tenant);

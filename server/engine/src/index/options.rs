@@ -1,12 +1,10 @@
-//! How an index behaves.
+//! Options and figures of an index, and its merge policy.
 //!
-//! When to merge what: pure decisions from sizes, so that the promise (few sorted runs to ask, few times written)
-//! is tested without any data.
-//!
-//! A full memtable becomes a *wide* sorted run, of all shards: one durable file, not 64. Four wide runs become one
-//! (while they are small) or one run a shard. A shard's runs merge when there are more than a few, the
-//! newest first, and older ones as long as they are not much larger than the merged: that writes each entry
-//! O(log n) times with few runs at any time.
+//! The policy is pure decisions from sizes, so that the promise (few sorted runs to ask, few times written) is tested
+//! without any data. A full memtable becomes a *wide* sorted run, of all shards: one durable file, not 64. Four wide runs
+//! become one (while they are small) or one run a shard. A shard's runs merge when there are more than a few, the newest
+//! first, and older ones as long as they are not much larger than the merged: that writes each entry O(log n) times with few
+//! runs at any time.
 
 use std::sync::Arc;
 

@@ -1,6 +1,4 @@
-//! The set of sorted runs at one moment, and the lookup through it.
-//!
-//! Which manifest counts, and how it is replaced.
+//! The set of sorted runs at one moment, the lookup through it, and the manifests that name it.
 //!
 //! Order (I1): new sorted runs durable → new manifest durable → older manifests removed → sorted runs it does not name
 //! removed. So every manifest that exists names only runs that exist, whatever the moment of a crash, and an

@@ -1,4 +1,4 @@
-//! What the façade and the maintenance thread share, and its locks.
+//! State that the façade and the maintenance thread share, its locks, and how it is opened.
 //!
 //! Locks, in the order they may be taken: `work` → `publisher` → `control` → `view` → `coverage` or a shard of a
 //! memtable. None is held while the caller's code (`accept`, `live`, an iterator of entries) runs, except `work`
@@ -13,12 +13,11 @@ use holdfast_volume::Volume;
 use parking_lot::{Condvar, Mutex, RwLock};
 use roaring::RoaringTreemap;
 
-use super::Bad;
 use super::error::IndexError;
 use super::memtable::Memtable;
 use super::sorted_run::{SortedRun, sorted_run_name};
 use super::sorted_runs::{self, SortedRuns};
-use super::{Index, IndexOptions};
+use super::{Bad, Index, IndexOptions};
 use crate::format::index_manifest::Manifest;
 use crate::health::Part;
 

@@ -1,13 +1,11 @@
-//! Appends regions to containers of one class for one disk, and seals them in the background.
+//! Verifies regions and appends them to containers of one class for one disk.
 //!
-//! A container is filled by one stream only, so what a disk cost is known to the byte. Sealing waits for the
-//! disk; meanwhile the next container fills. (W3) A chunk enters the index only after its container is durable.
+//! (W1, A3) An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint before the bytes
+//! have been decoded and hashed here, on all cores, with results in the order of submission. Where agents encrypt, the
+//! server cannot see that: `container/region.rs` says what it checks then (N1).
 //!
-//! Verification of incoming regions on all cores, results in the order of submission.
-//!
-//! (W1, A3) An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint
-//! before the bytes have been decoded and hashed here. Where agents encrypt, the server cannot see that: what it checks
-//! then says `container/region.rs` (N1).
+//! A container is filled by one stream only, so what a disk cost is known to the byte. Containers are sealed in the
+//! background; the end of the disk waits for that. (W3) A chunk enters the index only after its container is durable.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,8 +1,5 @@
-//! One disk's stream: queries, regions, extents, in the order the agent sent them.
-//!
-//! What backups in progress are doing, for the UI and the API.
-//!
-//! Reads what each stream stored last and waits for none of them.
+//! One disk's stream: queries, regions, extents, in the order the agent sent them; and the progress of all streams, for the
+//! UI and the API, which reads what each stream stored last and waits for none.
 
 use std::borrow::Cow;
 use std::sync::Arc;

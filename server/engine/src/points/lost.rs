@@ -1,5 +1,6 @@
 //! (G9) Restore points that the volume has and the catalog lost: their names are listed, and nothing says why there is no
-//! row. The points say what is live; a row that is missing says nothing.
+//! row. The points say what is live; a row that is missing says nothing. An administrator can give damaged points up, each
+//! by its name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;

@@ -1,10 +1,10 @@
 //! Points: what the volume itself knows of each restore point, so that the catalog is a copy of it and never the only
 //! one.
 //!
-//! Read in this order: [`record`] (what a point says) → [`name`] (where it lies) → [`store`] (sealing and reading one)
-//! → [`change`] (points that change, and points that go) → [`places`] (where revisions lie) → [`compare`] (catalog
-//! against volume, at a start) → [`lost`](mod@lost) (rows that got lost) → [`job`] (points of restore points that have none)
-//! → [`verify`] (for `check`).
+//! Read in this order: [`record`] (what a point says) → this file (where points and their revisions lie, sealing and
+//! reading one) → [`change`] (points that change, and points that go) → [`compare`] (catalog against volume, at a start)
+//! → [`lost`](mod@lost) (rows that got lost, points that are given up) → [`renames`] (names of an older catalog) → [`job`]
+//! (points of restore points that have none) → [`verify`] (for `check`).
 //!
 //! Invariants:
 //! - **The point is the commit** (P1): everything it refers to is durable before it is sealed, and the catalog's
@@ -44,8 +44,7 @@ pub(crate) use change::{Ahead, finish_deletions, reseal, reseal_stale, seal_ahea
 pub(crate) use compare::{Between, compare};
 pub use compare::{Comparison, EnteredPoint, PointProblem};
 pub(crate) use job::{MissingPoints, PointsJob, look_again, note_found, record_rest};
-pub(crate) use lost::give_up;
-pub(crate) use lost::{enter_again, lacks_rows, listed, lost};
+pub(crate) use lost::{enter_again, give_up, lacks_rows, listed, lost};
 pub(crate) use record::encode;
 pub(crate) use renames::OldFoldersJob;
 pub(crate) use verify::verify;

@@ -1,16 +1,11 @@
 //! Building and walking a disk's recipe, the Merkle tree of `format::recipe`.
 //!
-//! Both sides see nodes only through [`NodeSink`] and [`NodeSource`], so the tree knows nothing of containers
-//! and can be tested against a map.
+//! Both sides see nodes only through [`NodeSink`] and [`NodeSource`], so the tree knows nothing of containers and can be
+//! tested against a map. [`TreeBuilder`] takes extents that arrive in any order, [`reader`] walks the tree.
 //!
-//! [`node`] (the two traits) and [`shape`] (arithmetic) are used by [`builder`] and [`reader`], which do not
-//! know each other.
-//!
-//! Builds a recipe from extents that arrive in any order.
-//!
-//! What the tree costs while it grows is proportional to what the agent sent, not to the size of the disk: a
-//! range of zero extents is one interval however long it is, a page without data is never held, and both the
-//! number of intervals and of entries in unfinished pages is bounded.
+//! What the tree costs while it grows is proportional to what the agent sent, not to the size of the disk: a range of zero
+//! extents is one interval however long it is, a page without data is never held, and both the number of intervals and of
+//! entries in unfinished pages is bounded.
 
 mod reader;
 

@@ -9,9 +9,7 @@
 //! Memory: four bytes for each extent node (160 MiB for 10¹⁰ references), and for each chunk of the data containers of a
 //! window, which are taken in one after the other.
 //!
-//! What a chunk takes on the volume, as everything that counts live, freed and attributed bytes counts it.
-//!
-//! A chunk's part of its region's stored bytes by its plain length, and an equal part of what the container has beside
+//! **Shares.** Live, freed and attributed bytes are counted alike: a chunk takes a part of its region's stored bytes by its plain length, and an equal part of what the container has beside
 //! its regions (header, region headers, directory, footer). Parts are differences of rounded prefixes, so those of all
 //! chunks of a container add up to the length of its file, to the byte.
 

@@ -1,4 +1,4 @@
-//! Which chunks of which containers are live, and the containers a round looks at.
+//! Live chunks of containers (a bit for each, set by several threads), and the containers a round looks at.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

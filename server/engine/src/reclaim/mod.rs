@@ -12,13 +12,13 @@
 
 pub(crate) mod attribution;
 pub(crate) mod control;
-mod pipeline;
 mod freezing;
 pub(crate) mod live;
 pub(crate) mod mark;
 mod moving;
 mod owners;
 mod pages;
+mod pipeline;
 pub(crate) mod places;
 mod plan;
 pub(crate) mod repack;

@@ -1,9 +1,8 @@
-//! Encodes regions beside each other, and hands them back in the order in which they came.
+//! The stages before and after the thread that copies: regions that a plan names are read ahead, checked, and encoded beside
+//! each other, handed back in the order in which they came.
 //!
-//! Reads the regions that a plan names, checked, ahead of who writes them: reading, decoding and hashing are half of the
-//! work of copying, and have a thread of their own.
-//!
-//! Both go through the same pieces and keep the same regions, so both know at every piece whether a region is read for it.
+//! Reading, decoding and hashing are half of the work of copying, and have a thread of their own. Reader and writer go
+//! through the same pieces and keep the same regions, so both know at every piece whether a region is read for it.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,10 +11,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_proto::Fingerprint;
 use holdfast_proto::region::{Decoder, Encoder, RegionError};
 
+use super::plan::{Piece, Victim};
 use crate::container::{ContainerError, OpenContainer, StoredRegion, VerifiedRegion};
 use crate::error::EngineError;
 use crate::rewrite;
-use super::plan::{Piece, Victim};
 
 /// Regions under way for each thread: one being encoded, one waiting. With their plain bytes, what they are encoded to
 /// and what they were before they take 768 KiB each.

@@ -1,12 +1,10 @@
-//! In which order live chunks are written again, and in what pieces.
+//! The order in which live chunks are written again, and the pieces they are written in.
 //!
 //! A region of which everything is live, which is not small, and whose chunks are read together, goes over as it is. So
 //! does one that agents sealed, of which anything is live: no one here can take it apart (N4). The others are taken apart, and their chunks joined into full regions. Without a [`ReadOrder`] the order is that of the victims: the order in which
 //! one disk was read when they were written.
 //!
-//! Which victims are copied together, and in which order their chunks are written.
-//!
-//! What is written anew is written in the order in which restores of the newest restore points read it: disk by disk,
+//! [`batches`] chooses the victims that are copied together. What is written anew is written in the order in which restores of the newest restore points read it: disk by disk,
 //! each chunk where it is read first. So the small containers of many days, each of which has a little of every part of
 //! its disk, become regions that one read brings whole; and what only older restore points need is behind them,
 //! together, so that it goes together when these go. That order is worth something, never necessary: what cannot be
@@ -23,14 +21,14 @@ use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
 use holdfast_proto::region::Codec;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 
+use super::control::{Control, Pacer};
+use super::live::{LiveMap, SlotSet};
+use super::roots::{Root, Roots};
 use crate::container::{ContainerError, OpenContainer};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::recipe::TreeReader;
 use crate::store::{Domain, Found, NodeReader};
-use super::control::{Control, Pacer};
-use super::live::{LiveMap, SlotSet};
-use super::roots::{Root, Roots};
 
 /// Plain bytes below which a region is joined with others, live or not: a quarter of a full one. A disk in which
 /// little changes is sent in small regions, and each costs a read of its own.

@@ -18,9 +18,9 @@ use holdfast_proto::region::DEFAULT_LEVEL;
 use holdfast_types::ids::{ContainerId, RunId};
 
 use super::control::{Control, Pacer};
+use super::pipeline::{Checked, Source, Taken};
 use super::pipeline::{Encoders, Plain};
 use super::plan::{Piece, ReadOrder, Victim, plan};
-use super::pipeline::{Checked, Source, Taken};
 use crate::container::VerifiedRegion;
 use crate::core::Core;
 use crate::error::EngineError;

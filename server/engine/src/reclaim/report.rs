@@ -1,4 +1,4 @@
-//! What a round is asked for, and what it tells.
+//! The options of a round, its report and steps, and what deleting restore points would free.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -9,10 +9,10 @@ use holdfast_catalog::ContainerRecord;
 use holdfast_proto::region::{Decoder, Encoder};
 use holdfast_types::ids::ContainerId;
 
-use super::plan::{Chosen, batches};
 use super::control::Control;
 use super::live::SlotSet;
 use super::plan::Victim;
+use super::plan::{Chosen, batches};
 use super::repack::{Copied, RepackOptions, copy_forward};
 use crate::container::{ContainerError, OpenContainer};
 use crate::core::Core;

@@ -12,11 +12,11 @@ use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 
 use super::attribution::Shares;
-use super::plan::{Batch, Chosen, batches};
 use super::control::{Control, Phase};
 use super::live::{Candidate, LiveMap, SlotSet};
 use super::plan::with_contested;
 use super::plan::{self, Victim};
+use super::plan::{Batch, Chosen, batches};
 use super::repack::{Copied, RepackOptions, copy_forward};
 use super::report::{Incomplete, ReclaimOptions, ReclaimReport, Squeeze};
 use super::report::{RoundStep, Watch};

@@ -14,11 +14,9 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | passes that are asked for |
+//! | `mod.rs` | passes that are asked for; proving a container, and the parity of a group |
 //! | `job` | the job, and when it rests |
 //! | `work` | the place, and what is done in which order |
-//! | `containers` | proving a container |
-//! | `parity` | proving the parity of a group |
 //! | `restore_points` | proving a restore point |
 
 mod job;

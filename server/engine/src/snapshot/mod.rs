@@ -1,5 +1,5 @@
 //! Catalog snapshots: compressed copies of the catalog on the volume, for what points cannot tell: tokens, jobs, history,
-//! audit. [`write`] seals them, [`mod@read`] proves one whole, [`keeper`] decides when, and how many are kept.
+//! audit. This file seals them, [`mod@read`] proves one whole, [`keeper`] decides when, and how many are kept.
 //!
 //! A snapshot is `snapshots/NUMBER`, 16 hexadecimal digits; the highest number that can be read is the newest. A
 //! crash in the middle leaves an unfinished blob, which the next start discards, or one snapshot more than are kept.

@@ -1,9 +1,7 @@
 //! (N7) Of chunks that agents sealed no one here can see which of two copies is what its name says: none stands for
 //! another, unless both are in regions of the very same bytes.
 //!
-//! Holds of chunks whose container goes although they are held, because each has another copy.
-//!
-//! A stream that was told *not needed* of a chunk does not look again. Were the copy not held in its turn, it would go with
+//! Holds of chunks move to another copy when their container goes although they are held. A stream that was told *not needed* of a chunk does not look again. Were the copy not held in its turn, it would go with
 //! the next round of reclaim once the restore points are deleted for which it was made.
 
 use holdfast_proto::Fingerprint;

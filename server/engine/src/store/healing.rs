@@ -1,6 +1,7 @@
-//! Damage by which nothing is lost any more: every chunk of it has another sound copy.
+//! Damage by which nothing is lost any more, because every chunk of it has another sound copy; and the deletion of
+//! containers.
 //!
-//! Deleting containers that nothing refers to: refused in memory, so that no one begins to count on them → condemned in
+//! A container that nothing refers to is deleted in this order: refused in memory, so that no one begins to count on them → condemned in
 //! the catalog → gone, so that nothing is found in them → dropped from the index → unlinked → their rows dropped. A crash before the catalog's first change leaves
 //! containers as they were; one after it leaves rows that say so, and the next start finishes.
 

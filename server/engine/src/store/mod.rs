@@ -4,12 +4,12 @@
 //! the container's directory holds the whole fingerprint and nothing is known to be damaged there. Damage
 //! met on the way is remembered, so that the next backup stores the chunk again and older backups heal.
 //!
-//! Files, each importing only from those before it: [`damage`] and [`decoded`] (what is known, what is at
-//! hand), [`losses`] (what is missing, and when that is too much to believe), [`reach`] (where recipes' chunks lie), [`reported`] (what agents say of regions),
-//! [`index_repair_state`] (how far a repair of the index is), [`gone`] (containers on their way out), [`chunk_set`],
-//! [`leftovers`] (who counts on what, and what failed sessions left) → [`domain`] (a namespace's keys) → [`chunks`] (the store) → [`notes`] (taking note of damage, looking at it again),
-//! [`read`] (checked bytes), [`deletion`], [`moved`] (holds of what was copied), [`copies`] (of what agents sealed), [`nodes`] (recipe nodes) → [`healing`] (damage that other copies make up for), [`index_repair`] (pages of the index
-//! that cannot be read).
+//! Read in this order: [`damage`] (what is known to be damaged, what is missing and when that is too much to believe, what
+//! agents say of regions) → [`reach`] (where recipes' chunks lie), [`gone`] (containers on their way out), [`chunk_set`] and
+//! [`leftovers`] (who counts on what, and what failed sessions left) → [`chunks`] (the store) → [`salvage`], [`notes`]
+//! (taking note of damage, looking at it again), [`read`] (checked bytes, recipe nodes), [`copies`] (of what agents sealed,
+//! and holds of them) → [`healing`] (damage that other copies make up for, and deletion), [`index_repair`] (pages of the
+//! index that cannot be read).
 
 mod chunk_set;
 mod chunks;
@@ -42,8 +42,7 @@ pub use damage::OnLoss;
 pub(crate) use leftovers::{Holds, Leftover, Leftovers};
 pub(crate) use notes::{lost, region_is_sound};
 pub(crate) use reach::Reach;
-pub(crate) use read::NodeReader;
-pub(crate) use read::{ReadChunk, ReadFrom};
+pub(crate) use read::{NodeReader, ReadChunk, ReadFrom};
 
 /// What a look-up is confined to: (A6) keys are hashes of their own for every namespace. Data chunks and
 /// recipe nodes are domains of their own, too: a disk that contains a copy of a recipe must not be answered

@@ -1,4 +1,4 @@
-//! Reading what a look-up found: checked bytes of regions and chunks.
+//! Reading what a look-up found: checked bytes of regions, chunks and recipe nodes.
 
 use std::sync::Arc;
 

@@ -12,9 +12,9 @@ use v1::ingest_request::Kind as Request;
 use super::agent::{backup, request, restore, send_disk, send_disk_claiming, start_as, starter};
 use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
+use crate::core::DigestStats;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::core::DigestStats;
 use crate::jobs::NoProgress;
 
 const EXTENT: usize = EXTENT_BYTES as usize;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use holdfast_types::ids::BackupId;
 use holdfast_volume::MemoryVolume;
 
+use super::*;
 use crate::container::RecentDirectories;
 use crate::engine::Engine;
 use crate::reclaim::repack::{RepackOptions, copy_forward};
 use crate::reclaim::roots::Roots;
 use crate::tests::agent::{backup, restore};
 use crate::tests::{Bench, namespace, noise};
-use super::*;
 
 const MIB: usize = 1 << 20;
 const DAYS: u64 = 30;
