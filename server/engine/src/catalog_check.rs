@@ -117,7 +117,7 @@ pub(crate) fn run(core: &Core, sessions: &Sessions, go_on: GoOn) -> Result<bool,
     Ok(true)
 }
 
-/// See the module's text.
+/// (S9) Looks through the catalog in the background.
 #[derive(Debug)]
 pub(crate) struct CatalogCheckJob {
     pub(crate) core: Arc<Core>,
@@ -142,7 +142,7 @@ impl Job for CatalogCheckJob {
 /// Rows dropped in one transaction.
 const DROPPED_PER_TRANSACTION: usize = 256;
 
-/// What became of the rows without a file.
+/// Rows without a file that were dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DroppedRows {
     /// Nothing needs them.

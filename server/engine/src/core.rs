@@ -31,14 +31,14 @@ pub(crate) const SEAL_THREADS: usize = 4;
 /// Threads that plan and read restore windows ahead, from a local disk.
 pub(crate) const READ_THREADS: usize = 4;
 
-/// What the time of day may be corrected by without being taken for wrong.
+/// Correction of the time of day that is not taken for a wrong clock.
 const CLOCK_SLACK_MS: i64 = 3_600_000;
 
 /// Promised to a backup when it starts: what its rows in the catalog take, and the recipe of a disk in which
 /// little changed.
 const SESSION_BYTES: u64 = 64 << 10;
 
-/// See the module's text.
+/// State that all operations of an engine share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) repository: RepositoryId,
@@ -53,23 +53,23 @@ pub(crate) struct Core {
     pub(crate) verify_pool: Arc<FairPool>,
     pub(crate) seal_pool: FairPool,
     pub(crate) read_pool: FairPool,
-    /// What namespaces may take.
+    /// Quotas of namespaces.
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
     /// Where the volume lies, for messages.
     pub(crate) location: String,
     /// Sealed containers the catalog does not know yet.
     pub(crate) sealed: SealedRecords,
-    /// What the start found and the catalog has not taken yet.
+    /// Blobs found at start-up that are not yet in the catalog.
     pub(crate) unrecorded: Unrecorded,
     /// Days in which every extent is read again; 0: never.
     pub(crate) reread_days: u32,
     pub(crate) digests: DigestCounters,
     /// Room on the volume.
     pub(crate) ledger: Arc<Ledger>,
-    /// What backups in progress keep in memory.
+    /// Memory that backups in progress keep.
     pub(crate) session_memory: Arc<MemoryPool>,
-    /// What restores read ahead.
+    /// Memory that restores read ahead into.
     pub(crate) read_ahead: Arc<ReadAhead>,
     /// Chunks that backups in progress were told to send.
     pub(crate) claims: ClaimTables,
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     /// When the catalog was last looked through and found sound, on the clock that never jumps; `None`: not by this process,
     /// or something was found since.
     catalog_sound_ms: Mutex<Option<i64>>,
-    /// Whether a session ended whose point is, or may be, on the volume without a row.
+    /// True if a session ended whose point is, or may be, on the volume without a row.
     left_point: AtomicBool,
     numbers: Mutex<Range<u64>>,
     /// Held while leftovers are deleted.
@@ -90,7 +90,7 @@ pub(crate) struct Core {
     pub(crate) changing_points: Mutex<()>,
 }
 
-/// What [`Core::new`] needs.
+/// Arguments of [`Core::new`].
 #[derive(Debug)]
 pub(crate) struct CoreParts {
     pub(crate) repository: RepositoryId,
@@ -188,7 +188,7 @@ impl Core {
         self.clock.now_ms().saturating_sub(self.deciding_time_ms()).max(0)
     }
 
-    /// What a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed
+    /// Room that a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed
     /// needs no more than this and some recipe nodes, which may use a part of the reserve.
     pub(crate) fn session_grant(&self) -> Result<Grant, EngineError> {
         self.check_writable()?;
@@ -311,7 +311,7 @@ impl Core {
         self.left_point.store(true, Ordering::Release);
     }
 
-    /// Whether one [was left](Core::leave_point).
+    /// Returns true if one [was left](Core::leave_point).
     pub(crate) fn has_left_point(&self) -> bool {
         self.left_point.load(Ordering::Acquire)
     }

@@ -60,17 +60,17 @@ pub struct EngineOptions {
     pub reread_days: u32,
     /// Bytes kept free; `None`: 1 GiB, but at most 2 % of the volume.
     pub reserve_bytes: Option<u64>,
-    /// What may be kept of containers' directories.
+    /// Limits of the cache of containers' directories.
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
-    /// What else may be kept in memory.
+    /// Other limits of memory.
     pub memory: MemoryBounds,
     /// Threads that read for restores. They wait more than they work: for a volume far away take more.
     pub read_threads: usize,
     /// Where the containers lie, for messages.
     pub location: String,
-    /// What follows from containers that are missing.
+    /// Consequence of containers that are missing.
     pub on_loss: OnLoss,
 }
 
@@ -90,7 +90,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// What an engine is assembled from. The caller decides where things lie, and opens them.
+/// Parts that an engine is assembled from. The caller decides where things lie, and opens them.
 #[derive(Debug)]
 pub struct EngineParts {
     /// Holds the containers.
@@ -284,7 +284,7 @@ impl Engine {
         })
     }
 
-    /// What opening found.
+    /// Results of opening.
     pub const fn opened(&self) -> &OpenSummary {
         &self.opened
     }
@@ -441,7 +441,7 @@ impl Engine {
         self.audit.run(&self.core, progress)
     }
 
-    /// Whether nothing is left to audit.
+    /// Returns true if nothing is left to audit.
     #[cfg(test)]
     pub(crate) fn audit_finished(&self) -> bool {
         self.audit.finished()
@@ -466,7 +466,7 @@ impl Engine {
         &self.core
     }
 
-    /// What tests look into.
+    /// Parts that tests look into.
     #[cfg(test)]
     pub(crate) fn parts(&self) -> (&Arc<Core>, &Sessions) {
         (&self.core, &*self.sessions)
@@ -507,7 +507,7 @@ impl Engine {
 /// Between two looks at whether there is something to repair. A look costs nothing.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// See the module's text. A crash in the middle leaves the index as it was: the page is met again.
+/// Rebuilds pages of the index that turned out to be damaged, in the background. A crash in the middle leaves the index as it was: the page is met again.
 #[derive(Debug)]
 pub(crate) struct IndexRepairJob {
     pub(crate) core: Arc<Core>,

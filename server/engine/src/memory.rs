@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 /// no more to hold for a client that does not read.
 pub(crate) const REGIONS_PER_READ_MAX: usize = 8;
 
-/// What these take at most: 8 × 256 KiB.
+/// Bytes that these take at most: 8 × 256 KiB.
 pub(crate) const READ_BYTES_MAX: usize = REGIONS_PER_READ_MAX * REGION_PLAIN_MAX_BYTES as usize;
 
 /// Bounds of what grows with what is stored and with what callers do.
@@ -25,7 +25,7 @@ pub struct MemoryBounds {
     pub decoded_bytes: usize,
     /// Regions as they are stored, kept for other restores of the same; 0: each restore reads for itself.
     pub shared_bytes: usize,
-    /// What restores read ahead, all of them together, beside one read of each.
+    /// Bytes that restores read ahead, all of them together, beside one read of each.
     pub read_ahead_bytes: usize,
     /// Recipes being built, and chunks that wait for their extents, of all sessions together.
     pub sessions_bytes: u64,
@@ -74,7 +74,7 @@ impl MemoryPool {
     }
 }
 
-/// What one of many uses of a pool. Gives it back when dropped.
+/// Share of one user of a pool. Gives it back when dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     pool: Arc<MemoryPool>,
@@ -122,7 +122,7 @@ struct State {
     extra: usize,
 }
 
-/// What one reader holds. Gives it back when dropped.
+/// Share of one reader. Gives it back when dropped.
 #[derive(Debug)]
 pub(crate) struct ReaderShare {
     pool: Arc<ReadAhead>,

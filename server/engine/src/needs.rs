@@ -71,7 +71,7 @@ pub(crate) fn points_needing(
     Ok(found)
 }
 
-/// What pages and extents need that were met.
+/// Containers that the pages and extents met so far need.
 pub(crate) type Known = HashMap<(NamespaceId, Fingerprint), Arc<[ContainerId]>>;
 
 pub(crate) struct Needs<'a> {
@@ -218,7 +218,7 @@ pub(crate) fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Op
     }
 }
 
-/// Whether going on past it is right: nothing else is lost by it.
+/// Returns true if going on past it is right: nothing else is lost by it.
 pub(crate) fn is_damage(error: &WalkError<EngineError>) -> bool {
     match error {
         WalkError::Source(source) => matches!(source, EngineError::Damaged(_)),
@@ -231,7 +231,7 @@ pub(crate) fn is_damage(error: &WalkError<EngineError>) -> bool {
 pub struct LockedNeeds {
     core: Arc<Core>,
     known: Known,
-    /// Of the containers that were named so far.
+    /// Classes of the containers that were named so far.
     classes: HashMap<ContainerId, ContainerClass>,
 }
 

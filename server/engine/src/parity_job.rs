@@ -78,7 +78,7 @@ struct State {
     far: RoaringTreemap,
 }
 
-/// See the module's text.
+/// Makes, repairs and gives up parity in the background.
 #[derive(Debug)]
 pub(crate) struct ParityJob {
     core: Arc<Core>,
@@ -142,7 +142,7 @@ impl ParityJob {
         Ok(false)
     }
 
-    /// Whether the others of a container's group will be in a group again at once, or go the same way.
+    /// Returns whether the others of a container's group will be in a group again at once, or go the same way.
     fn is_renewable(&self, container: ContainerId) -> Result<bool, EngineError> {
         let core = &self.core;
         let Some(number) = core.catalog.parity_group_of(container)? else { return Ok(true) };

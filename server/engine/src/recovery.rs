@@ -25,10 +25,10 @@ use crate::index::{Index, IndexOptions};
 use crate::jobs::Progress;
 use crate::store::ChunkStore;
 
-/// What opening a repository found and did.
+/// Results of opening a repository.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenSummary {
-    /// Whether the last stop was clean, so that no container had to be looked for.
+    /// True if the last stop was clean, so that no container had to be looked for.
     pub clean: bool,
     /// Temporary files of an earlier process.
     pub discarded_unfinished: u64,
@@ -42,7 +42,7 @@ pub struct OpenSummary {
     pub containers_without_key: u64,
     /// Containers that cannot be read now for another reason, such as an archive: skipped.
     pub unreadable_containers: u64,
-    /// Whether the index was discarded and rebuilt.
+    /// True if the index was discarded and rebuilt.
     pub index_rebuilt: bool,
     /// Containers without a row that the catalog did not take yet.
     pub waiting_containers: u64,
@@ -84,7 +84,7 @@ pub(crate) fn list_files(volume: &dyn Volume) -> Result<Files, EngineError> {
 /// Containers of one folder.
 pub(crate) const GROUP_CONTAINERS: u64 = 1 << 12;
 
-/// What lies in one folder of containers; empty above the last possible one.
+/// Entries of one folder of containers; empty above the last possible one.
 pub(crate) fn list_group(volume: &dyn Volume, group: u64) -> Result<ContainerListing, EngineError> {
     let mut listing = ContainerListing::default();
     let first = group.checked_mul(GROUP_CONTAINERS).and_then(ContainerId::new);
@@ -133,7 +133,7 @@ const PROBES_MAX: u64 = 4096;
 /// to 64 numbers unused, so that is 4,096 starts.
 const UNCOVERED_MAX: u64 = 1 << 18;
 
-/// What is known about containers at a start.
+/// Containers known at a start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     /// The mark of a clean stop, if there was one.
@@ -223,7 +223,7 @@ fn by_number(
     Ok(Some(files))
 }
 
-/// What looking for a container's file by its number comes to.
+/// Results of looking for a container's file by its number.
 enum Probe {
     Nothing,
     At(ContainerFile),
@@ -302,7 +302,7 @@ pub(crate) fn look_again(store: &ChunkStore) -> Result<bool, EngineError> {
     Ok(all)
 }
 
-/// Whether a listing says of a container what the catalog does.
+/// Returns true if a listing says of a container what the catalog does.
 pub(crate) fn agrees(record: &ContainerRecord, file: Option<ContainerFile>) -> bool {
     file.is_some_and(|file| file.class == record.class && file.bytes == record.stored_bytes)
 }

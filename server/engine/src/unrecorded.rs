@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::error::EngineError;
 use crate::recovery::Files;
 
-/// What is left to enter.
+/// Blobs left to enter.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rest {
     /// Containers that were noted while their backups were in progress (W12) have not become those of no run.
@@ -30,7 +30,7 @@ pub(crate) struct Rest {
     pub(crate) points: u64,
     /// Container files without a row.
     pub(crate) files: Arc<Files>,
-    /// What the catalog said first.
+    /// First error of the catalog.
     pub(crate) reason: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Unread {
     pub(crate) containers: Files,
 }
 
-/// See the module's text.
+/// Blobs found at start-up that are not yet in the catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Unrecorded {
     rest: Mutex<Option<Rest>>,
@@ -82,7 +82,7 @@ impl Unrecorded {
         Self { rest: Mutex::new(rest), unread: Mutex::new(Arc::new(unread)) }
     }
 
-    /// What is left.
+    /// Blobs that are left to enter.
     pub(crate) fn rest(&self) -> Option<Rest> {
         self.rest.lock().clone()
     }

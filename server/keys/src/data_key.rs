@@ -41,7 +41,7 @@ impl DataKey {
         &self.secret
     }
 
-    /// What seals one writing of the blob `name`: with a fresh salt, so a key that no other writing has.
+    /// The sealer for one writing of the blob `name`: with a fresh salt, so a key that no other writing has.
     ///
     /// # Errors
     /// [`SealError::Random`], [`SealError::Crypto`].
@@ -56,7 +56,7 @@ impl DataKey {
         Ok(BlobSealer::new(salt, self.blob_key(&salt, repository, name)?))
     }
 
-    /// What opens the blob `name` that has `salt` and this key's id in its header. That it is another blob shows at its
+    /// The key that opens the blob `name` that has `salt` and this key's id in its header. That it is another blob shows at its
     /// pages.
     ///
     /// # Errors

@@ -73,7 +73,7 @@ const VISIBLE_IN: &str = "
     WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)
     ORDER BY name LIMIT ?3";
 
-/// Of a folder, those that are to go and come before the last one that stays.
+/// Names of a folder that are to go and come before the last one that stays.
 const OLDER: &str = "
     SELECT number, name FROM removals
     WHERE name > ?1 AND name < ?2
@@ -111,7 +111,7 @@ impl RecordError {
         VolumeError::Unavailable { action, name: name.to_string(), source: self.into() }
     }
 
-    /// Whether it is the disk that is full.
+    /// Returns true if it is the disk that is full.
     pub fn is_full(&self) -> bool {
         matches!(
             self,
@@ -125,7 +125,7 @@ fn sql(action: &'static str) -> impl FnOnce(rusqlite::Error) -> RecordError {
     move |source| RecordError::Sql { action, source }
 }
 
-/// What there is of a kind.
+/// Totals of a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KindTotals {
     /// Its folder.
@@ -134,7 +134,7 @@ pub struct KindTotals {
     pub bytes: u64,
 }
 
-/// See the module's text. Shared by threads; calls block.
+/// The record of blobs in the bucket. Shared by threads; calls block.
 #[derive(Debug)]
 pub struct Record(Mutex<Connection>);
 
@@ -163,7 +163,7 @@ impl Record {
         }
     }
 
-    /// Whether there is a record at `path`: a file without any table does not count as one.
+    /// Returns whether there is a record at `path`: a file without any table does not count as one.
     ///
     /// # Errors
     /// When the database cannot be used.
@@ -312,7 +312,7 @@ impl Record {
         self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// Whether a blob is to go.
+    /// Returns whether a blob is to go.
     pub(crate) fn is_to_go(&self, name: &BlobName) -> Result<bool, RecordError> {
         let read = "SELECT 1 FROM removals WHERE name = ?1";
         self.0
@@ -357,7 +357,7 @@ impl Record {
         named(rows)
     }
 
-    /// Those of `folder` that are to go and whose names come before one that lies there and stays.
+    /// Names in `folder` that are to go and whose names come before one that lies there and stays.
     pub(crate) fn removals_before_newest(
         &self,
         folder: &BlobName,
@@ -405,7 +405,7 @@ impl Record {
         self.0.lock().query_row(read, [], |row| row.get::<_, i64>(0)).map(to_u64).map_err(sql("read"))
     }
 
-    /// What lies there, a line each kind. Reads the whole record.
+    /// Totals of blobs there, a line each kind. Reads the whole record.
     ///
     /// # Errors
     /// The database's.
@@ -426,7 +426,7 @@ impl Record {
         rows.collect::<Result<_, _>>().map_err(sql("read"))
     }
 
-    /// What a process says of itself, for the command line.
+    /// Notes facts about this process, for the command line.
     ///
     /// # Errors
     /// The database's.
@@ -440,7 +440,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// What the last process said under `key`.
+    /// The value that the last process noted under `key`.
     ///
     /// # Errors
     /// The database's.

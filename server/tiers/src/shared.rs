@@ -13,10 +13,10 @@ use crate::record::Record;
 use crate::thawed::ThawCache;
 use crate::waiting::{Kind, Waiting};
 
-/// Whether a blob may leave this machine, by its name.
+/// Returns true if a blob may leave this machine, by its name.
 pub type Travels = fn(&BlobName) -> bool;
 
-/// What the volume and the copies share.
+/// State that the volume and the copies share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) local: Arc<dyn Volume>,
@@ -32,12 +32,12 @@ pub(crate) struct Shared {
     pub(crate) asking: Asking,
     /// How what locked restore points need is made to stay; none: it is not.
     pub(crate) retention: OnceLock<LockMode>,
-    /// What was thawed and is kept here; none: nothing is.
+    /// Cache of thawed copies; none: no copies are kept.
     pub(crate) thawed: OnceLock<ThawCache>,
 }
 
 impl Shared {
-    /// Whether a thawed copy of the blob is kept here, long enough for a restore that is yet to begin.
+    /// Returns true if a thawed copy of the blob is kept here, long enough for a restore that is yet to begin.
     pub(crate) fn is_kept(&self, name: &BlobName) -> bool {
         // Most are not, and the record need not be asked of them.
         self.thawed.get().filter(|thawed| thawed.may_have(name)).is_some_and(|thawed| {
@@ -51,13 +51,13 @@ impl Shared {
         self.thawed.get().map_or(Ok(()), |thawed| thawed.forget(name))
     }
 
-    /// What `name` is, if it is to be copied. What is not may still lie there, from a time when it was.
+    /// Kind of `name`, if it is to be copied. A blob that is not may still lie there, from a time when it was.
     pub(crate) fn travels(&self, name: &BlobName) -> Option<Kind> {
         Kind::of(name).filter(|_| (self.may_travel)(name))
     }
 }
 
-/// What the bucket is being asked to thaw at this moment: two restores that need the same object ask for it once.
+/// Objects that the bucket is being asked to thaw at this moment: two restores that need the same object ask for it once.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
     names: Mutex<HashSet<BlobName>>,
@@ -89,7 +89,7 @@ impl Drop for Asks<'_> {
     }
 }
 
-/// What was asked to be thawed.
+/// Totals of requests to thaw.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AskedThaws {
     pub objects: u64,
@@ -109,7 +109,7 @@ pub struct ArchiveAsked {
 }
 
 impl ArchiveAsked {
-    /// What was asked since `earlier`, which is of the same process.
+    /// Requests since `earlier`, which is of the same process.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut more = self.clone();
@@ -153,7 +153,7 @@ impl Asked {
 /// The bucket, as each use of it sees it.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// What it can do beyond a volume.
+    /// Operations of the bucket beyond those of a volume.
     pub store: Arc<dyn RemoteVolume>,
     /// For readers: with retries and a cache around it.
     pub reads: Arc<dyn Volume>,

@@ -19,11 +19,11 @@ struct Noted {
     number: u64,
     since_ms: i64,
     len: u64,
-    /// Whether its seal has returned.
+    /// True if its seal has returned.
     is_sealed: bool,
 }
 
-/// What waits, in figures.
+/// Totals of waiting blobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WaitingTotals {
     pub(crate) blobs: u64,
@@ -32,10 +32,10 @@ pub(crate) struct WaitingTotals {
     pub(crate) since_ms: Option<i64>,
 }
 
-/// What is called when a blob was sealed.
+/// Called when a blob was sealed.
 type Tell = Box<dyn Fn() + Send + Sync>;
 
-/// See the module's text.
+/// Blobs that were sealed in this process and are not copied yet, and removals in progress.
 #[derive(Default)]
 pub(crate) struct Waiting {
     state: Mutex<State>,
@@ -53,9 +53,9 @@ struct State {
     noted: BTreeMap<BlobName, Noted>,
     /// Numbers handed out.
     last: u64,
-    /// Whether there was no room for one, since this was asked last.
+    /// True if there was no room for one, since this was asked last.
     has_lost: bool,
-    /// Whether a container was removed that waited, since this was asked last.
+    /// True if a container was removed that waited, since this was asked last.
     has_removed: bool,
     /// Calls that remove a blob of the name, under way.
     removing: HashMap<BlobName, usize>,
@@ -89,7 +89,7 @@ impl Waiting {
         }
     }
 
-    /// What to call whenever something was sealed. It must not block.
+    /// Sets the function to call whenever a blob was sealed. It must not block.
     pub(crate) fn tell(&self, tell: Tell) {
         // Set once, right after it was made.
         let _ = self.tell.set(tell);
@@ -136,22 +136,22 @@ impl Waiting {
         }
     }
 
-    /// Whether a container was removed before it was copied, since this was asked last.
+    /// Returns true if a container was removed before it was copied, since this was asked last.
     pub(crate) fn take_removed(&self) -> bool {
         std::mem::take(&mut self.state.lock().has_removed)
     }
 
-    /// Whether not all could be noted, since this was asked last.
+    /// Returns true if not all could be noted, since this was asked last.
     pub(crate) fn take_lost(&self) -> bool {
         std::mem::take(&mut self.state.lock().has_lost)
     }
 
-    /// Whether not all could be noted.
+    /// Returns true if not all could be noted.
     pub(crate) fn has_lost(&self) -> bool {
         self.state.lock().has_lost
     }
 
-    /// Whether nothing waits that has a number up to this, but for snapshots of the catalog, which come after all else.
+    /// Returns true if nothing waits that has a number up to this, but for snapshots of the catalog, which come after all else.
     pub(crate) fn has_none_up_to(&self, number: u64) -> bool {
         let state = self.state.lock();
         let waits = |(name, noted): (&BlobName, &Noted)| {
@@ -170,7 +170,7 @@ impl Waiting {
         }
     }
 
-    /// Whether nothing that was sealed waits.
+    /// Returns true if nothing that was sealed waits.
     pub(crate) fn is_empty(&self) -> bool {
         !self.state.lock().noted.values().any(|noted| noted.is_sealed)
     }
@@ -181,7 +181,7 @@ impl Waiting {
         Removing { waiting: self, name: name.clone() }
     }
 
-    /// Whether a call that removes `name` is under way.
+    /// Returns true if a call that removes `name` is under way.
     pub(crate) fn is_removing(&self, name: &BlobName) -> bool {
         self.state.lock().removing.contains_key(name)
     }
@@ -210,7 +210,7 @@ impl Drop for Removing<'_> {
 /// Names kept: 300 bytes each.
 const NAMES_MAX: usize = 65_536;
 
-/// What was sealed by this process, could not be read here since, and so is not in the bucket. Backups wait for it (T12).
+/// Blobs that this process sealed and could not read since, so they are not in the bucket. Backups wait for it (T12).
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     /// The numbers under which they were sealed.
@@ -220,7 +220,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Whether all of them have numbers above `mark`.
+    /// Returns true if all of them have numbers above `mark`.
     pub(crate) fn is_above(&self, mark: u64) -> bool {
         self.numbers.values().chain(self.others_from.as_ref()).all(|number| *number > mark)
     }
@@ -280,7 +280,7 @@ impl Kind {
         }
     }
 
-    /// What `name` is; `None`: nothing that is copied.
+    /// Kind of `name`; `None`: it is not copied.
     pub(crate) fn of(name: &BlobName) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| {
             let rest = name.as_str().strip_prefix(kind.text());

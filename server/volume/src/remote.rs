@@ -14,7 +14,7 @@ pub enum BlobChecksum {
     Crc32c(u32),
 }
 
-/// What lies under a name.
+/// An object under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteStat {
     /// In bytes.
@@ -23,7 +23,7 @@ pub struct RemoteStat {
     pub checksum: Option<BlobChecksum>,
 }
 
-/// Whether an object in an archive can be read.
+/// Says whether an object in an archive can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Thawed {
     #[default]
@@ -34,7 +34,7 @@ pub enum Thawed {
     Until(i64),
 }
 
-/// What the far side tells of an object without sending it.
+/// Facts about an object that the far side tells without sending it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteLook {
     /// In bytes.
@@ -87,7 +87,7 @@ pub const TAGGED_MAX_BYTES: u64 = 4096;
 
 /// A volume far away.
 pub trait RemoteVolume: Volume {
-    /// What lies under `name`, without reading it.
+    /// Length and checksum of the object under `name`, without reading it.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -160,7 +160,7 @@ pub trait RemoteVolume: Volume {
         Err(without_classes("thaw", name))
     }
 
-    /// Whether objects can be made to stay.
+    /// Returns whether objects can be made to stay.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -209,7 +209,7 @@ fn without_classes(action: &'static str, name: &BlobName) -> VolumeError {
 /// Who may let go of an object before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockMode {
-    /// Those who have a right to, which a server should not be.
+    /// Users with a special permission can lift it; a server should not have it.
     Governance,
     /// No one.
     Compliance,

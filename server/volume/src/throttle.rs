@@ -17,11 +17,11 @@ use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeEr
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// What passes in this time may pass ahead of the rate. Within any time `t` pass at most
+/// Calls of this time may pass ahead of the rate. Within any time `t` pass at most
 /// rate × (`t` + 250 ms) and one call more, so a second sees at most 1.25 times the rate and one call.
 const BURST: Duration = Duration::from_millis(250);
 
-/// What may pass in a second; `None` is without limit.
+/// Limits per second; `None` is without limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rates {
     pub bytes_per_sec: Option<NonZeroU64>,
@@ -30,7 +30,7 @@ pub struct Rates {
 
 /// Rates that may be others at another time of day.
 pub trait RateSchedule: Send + Sync + fmt::Debug {
-    /// What may pass now.
+    /// The rates that hold now.
     fn rates(&self) -> Rates;
 }
 
@@ -99,7 +99,7 @@ impl Gate {
     }
 }
 
-/// See the module's text.
+/// A volume that takes no more than its share of a disk or a network.
 #[derive(Debug)]
 pub struct ThrottleVolume {
     inner: Arc<dyn Volume>,

@@ -20,7 +20,7 @@ pub struct Space {
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// What belongs to no namespace.
+    /// Owner of blobs that belong to no namespace.
     pub const REPOSITORY: Self = Self([0; 16]);
 
     /// A namespace, by its id.
@@ -36,7 +36,7 @@ impl Owner {
     }
 }
 
-/// What of a blob stays at hand when the rest of it lies only far away, in bytes.
+/// Lengths of the ends of a blob that stay at hand when the rest lies only far away, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     /// From its beginning.
@@ -148,12 +148,12 @@ pub trait Volume: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether a [`Blob`] opened before [`Volume::remove`] can still be read after it, as a file can. Where it
+    /// Returns true if a [`Blob`] opened before [`Volume::remove`] can still be read after it, as a file can. Where it
     /// is false, reads of such a handle return the blob's bytes or [`VolumeError::NotFound`], never others. A
     /// decorator answers what the volume inside it answers.
     fn handles_outlive_removal(&self) -> bool;
 
-    /// What of this volume lies on this machine, where other blobs lie far away; `None`: all of it is in one place.
+    /// The part of this volume that lies on this machine, where other blobs lie far away; `None`: all of it is in one place.
     fn here(&self) -> Option<Arc<dyn Volume>> {
         None
     }
@@ -253,7 +253,7 @@ pub trait BlobWriter: Send + fmt::Debug {
     /// Bytes appended so far.
     fn len(&self) -> u64;
 
-    /// Whether nothing was appended so far.
+    /// Returns true if nothing was appended so far.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -281,11 +281,11 @@ pub trait BlobWriter: Send + fmt::Debug {
 pub struct ColdPlace {
     /// As the place far away knows it.
     pub name: BlobName,
-    /// Of what lies there, in bytes.
+    /// Length of the blob, in bytes.
     pub len: u64,
-    /// Whether a copy that was brought back can be read, for a while.
+    /// True if a copy that was brought back can be read, for a while.
     pub is_readable: bool,
-    /// Whether it is known to lie there: moving it there may have been cut off.
+    /// True if it is known to lie there: moving it there may have been cut off.
     pub is_certain: bool,
 }
 
@@ -294,7 +294,7 @@ pub trait Blob: Send + Sync + fmt::Debug {
     /// Its length in bytes, known since it was opened: no request.
     fn len(&self) -> u64;
 
-    /// Whether it holds nothing.
+    /// Returns true if it holds nothing.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -312,7 +312,7 @@ pub trait Blob: Send + Sync + fmt::Debug {
     /// and [`crate::Volume::handles_outlive_removal`] is false.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError>;
 
-    /// Whether reading all of it asks nothing of a place far away.
+    /// Returns true if reading all of it asks nothing of a place far away.
     fn is_at_hand(&self) -> bool {
         true
     }
@@ -358,7 +358,7 @@ pub struct BlobEntry {
 pub struct ListPage {
     /// Ascending by name.
     pub entries: Vec<BlobEntry>,
-    /// Whether there may be entries after the last of these. Never set on an empty page.
+    /// True if there may be entries after the last of these. Never set on an empty page.
     pub more: bool,
 }
 
@@ -371,7 +371,7 @@ impl ListPage {
         Self { entries: found, more }
     }
 
-    /// What is wrong with this page as the answer to a request, if anything.
+    /// The defect of this page as the answer to a request, if any.
     pub(crate) fn defect(
         &self,
         prefix: &BlobName,
@@ -419,7 +419,7 @@ pub struct ListAll<'a> {
     prefix: &'a BlobName,
     limit: NonZeroUsize,
     after: Option<BlobName>,
-    /// What is left of the current page, last entry first.
+    /// Entries left of the current page, last entry first.
     page: Vec<BlobEntry>,
     more: bool,
 }

@@ -33,11 +33,11 @@ const CONTAINER_CHUNKS: usize = 4096;
 const RUN_EXTENTS: u64 = 4;
 const RUN_CHUNKS: u64 = 77;
 
-/// What to make.
+/// The repository to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub vms: u32,
-    /// Of each VM's only disk.
+    /// Extents of each VM's only disk.
     pub extents: u64,
     /// Backups of each VM: a first full, then daily changes.
     pub days: u32,
@@ -45,7 +45,7 @@ pub struct Shape {
     pub changed_permille: u64,
 }
 
-/// What was made: the recipes of all backups.
+/// The recipes of all backups that were made.
 #[derive(Debug)]
 pub struct Made {
     roots: Vec<Root>,
@@ -53,7 +53,7 @@ pub struct Made {
     pub chunks: u64,
 }
 
-/// What a mark of it took up.
+/// Time and memory that a mark of it took.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
     /// References to chunks that were followed, in all windows.
@@ -296,7 +296,7 @@ struct Recipes<'c> {
     core: &'c Core,
     namespace: NamespaceId,
     encoder: Encoder,
-    /// Of the region in progress.
+    /// Nodes of the region in progress.
     nodes: Vec<(Fingerprint, Bytes)>,
     node_bytes: usize,
     known: HashSet<Fingerprint>,

@@ -51,7 +51,7 @@ impl ClaimTables {
         self.0.lock().values().filter_map(Weak::upgrade).map(|table| table.count().0).sum()
     }
 
-    /// Those that have arrived.
+    /// Claims of all namespaces that have arrived.
     #[cfg(test)]
     pub(crate) fn arrived(&self) -> usize {
         self.0.lock().values().filter_map(Weak::upgrade).map(|table| table.count().1).sum()
@@ -78,7 +78,7 @@ impl Arrivals {
         self.entered.extend(self.table.arrived(self.stream, self.container, fingerprints));
     }
 
-    /// Whether another stream counts on one of them.
+    /// Returns true if another stream counts on one of them.
     pub(crate) fn are_awaited(&self) -> bool {
         self.table.is_awaited(self.stream, self.container, &self.entered)
     }
@@ -93,7 +93,7 @@ impl Drop for Arrivals {
 /// Memory a claim takes, about: in the table, and among what is asked or has arrived.
 const CLAIM_BYTES: usize = 160;
 
-/// See the module's text. Dropping it ends its claims, but for those that wait for their seal.
+/// One stream's claims. Dropping it ends its claims, but for those that wait for their seal.
 #[derive(Debug)]
 pub(crate) struct StreamClaims {
     table: Arc<ClaimTable>,
@@ -113,7 +113,7 @@ impl StreamClaims {
         self.table.concluded()
     }
 
-    /// What to tell the agent of chunks that were not found; and whether to look again for those it claims now.
+    /// Answers for the agent about chunks that were not found; and whether to look again for those it claims now.
     /// `concluded`: see there.
     pub(crate) fn ask(
         &self,
@@ -139,7 +139,7 @@ impl StreamClaims {
         self.table.forget_asked(self.number);
     }
 
-    /// What to do about promised chunks when the stream finishes since `since_ms`.
+    /// Says what to do about promised chunks when the stream finishes since `since_ms`.
     pub(crate) fn outlook(&self, promised: &[Fingerprint], since_ms: i64, now_ms: i64) -> Outlook {
         let outlook = self.table.outlook(self.number, promised, (since_ms, now_ms));
         let waits = outlook.awaited > 0;
@@ -201,7 +201,7 @@ pub(crate) enum Asked {
     Pending,
 }
 
-/// What is to be done about promises.
+/// Steps to be taken about promises.
 #[derive(Debug, Default)]
 pub(crate) struct Outlook {
     /// No one brings these: they are in the index by now or lost. The stream that asked claims them.
@@ -210,7 +210,7 @@ pub(crate) struct Outlook {
     pub(crate) awaited: usize,
     /// Containers that hold them, to be sealed now.
     pub(crate) to_seal: Vec<(Arc<dyn Output>, ContainerId)>,
-    /// Of the table, to wait for the next change.
+    /// Version of the table, to wait for the next change.
     version: u64,
 }
 
@@ -247,13 +247,13 @@ struct Claim {
     asked_ms: i64,
     /// Where it was written, once it has arrived.
     container: Option<ContainerId>,
-    /// Whether another stream counts on it.
+    /// True if another stream counts on it.
     awaited: bool,
 }
 
 #[derive(Debug)]
 struct Stream {
-    /// What was asked of it and has not arrived.
+    /// Chunks that it was asked for and that have not arrived.
     asked: HashSet<Fingerprint>,
     /// How many of these another stream counts on.
     awaited: usize,
@@ -345,7 +345,7 @@ impl ClaimTable {
         self.state.lock().concluded
     }
 
-    /// What `stream` is told of chunks that it did not find in the index since [`concluded`](ClaimTable::concluded)
+    /// Answers for `stream` about chunks that it did not find in the index since [`concluded`](ClaimTable::concluded)
     /// was asked; and whether it must look again for those it claimed, because others may have been indexed meanwhile.
     fn ask(
         &self,
@@ -398,7 +398,7 @@ impl ClaimTable {
         }
     }
 
-    /// What to do about promised chunks, for a stream that finishes since `since_ms`.
+    /// Says what to do about promised chunks, for a stream that finishes since `since_ms`.
     fn outlook(&self, stream: u64, promised: &[Fingerprint], (since_ms, now_ms): (i64, i64)) -> Outlook {
         let mut state = self.state.lock();
         let mut outlook = Outlook { version: state.version, ..Outlook::default() };
@@ -521,7 +521,7 @@ impl ClaimTable {
         self.note_change(&mut state);
     }
 
-    /// Whether another stream counts on one of these chunks.
+    /// Returns true if another stream counts on one of these chunks.
     fn is_awaited(&self, stream: u64, container: ContainerId, entered: &[Fingerprint]) -> bool {
         let state = self.state.lock();
         let mut claims = entered.iter().filter_map(|fingerprint| state.chunks.get(fingerprint));
@@ -535,7 +535,7 @@ impl ClaimTable {
 }
 
 impl Claim {
-    /// Whether it is waited for, by a stream that waits since `since_ms`. What has arrived always is: its container is
+    /// Returns true if it is waited for, by a stream that waits since `since_ms`. What has arrived always is: its container is
     /// sealed, or discarded, and either ends the claim.
     fn is_believed(&self, since_ms: i64, now_ms: i64) -> bool {
         let is_late = |since: i64| now_ms.saturating_sub(since) >= WAITED_FOR_MS;

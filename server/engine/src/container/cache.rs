@@ -28,7 +28,7 @@ impl Default for CacheLimits {
     }
 }
 
-/// See the module's text.
+/// Open containers, kept as long as there is room.
 #[derive(Debug)]
 pub struct ContainerCache {
     volume: Arc<dyn Volume>,

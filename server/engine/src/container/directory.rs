@@ -53,7 +53,7 @@ impl Directory {
         Self { contents, first_chunks, table }
     }
 
-    /// Whether agents have sealed what is in it.
+    /// Returns true if agents have sealed what is in it.
     pub fn is_sealed(&self) -> bool {
         self.contents.is_sealed()
     }
@@ -217,7 +217,7 @@ fn build_table(fingerprints: &[Fingerprint]) -> Vec<u32> {
     table
 }
 
-/// What is left of a directory about one region: as many lengths and fingerprints as it has chunks.
+/// Remains of a directory about one region: as many lengths and fingerprints as it has chunks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hints {
     pub(super) lengths: Vec<u32>,

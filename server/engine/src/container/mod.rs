@@ -74,7 +74,7 @@ impl ContainerName {
     }
 }
 
-/// What lies in the containers' folder.
+/// Entries of the containers' folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerListing {
     /// With their lengths in bytes, by number.

@@ -16,7 +16,7 @@ use crate::format::container::{
 };
 use crate::format::{Defect, FormatError};
 
-/// What a scan found.
+/// Results of a scan.
 #[derive(Debug, Default)]
 pub struct ScanReport {
     /// Regions looked at; all of them when the directory is whole.
@@ -218,14 +218,14 @@ fn read_piecewise(parts: &Parts, from: u64, to: u64, bytes: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// What a walk found.
+/// Regions that a walk found.
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     /// Regions in the order of the file, each with its number when that is known: up to the first gap.
     pub(super) regions: Vec<(RegionRecord, Option<usize>)>,
     /// Where the last region ends.
     pub(super) end: usize,
-    /// Whether something between the regions could not be read.
+    /// True if something between the regions could not be read.
     pub(super) gaps: bool,
 }
 

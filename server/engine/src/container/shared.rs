@@ -84,7 +84,7 @@ impl Flight {
     }
 }
 
-/// See the module's text.
+/// Regions as they are stored, read for one restore and kept for a while for others.
 #[derive(Debug)]
 pub struct SharedRegions {
     /// 0: everyone reads for itself.

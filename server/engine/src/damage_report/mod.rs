@@ -44,7 +44,7 @@ const IN_DOUBT_MAX: u32 = 100_000;
 /// Damaged disks read at a time.
 const BATCH: u32 = 1000;
 
-/// What a walk is of.
+/// State of catalog and store that a walk belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mark {
     /// Open damage: containers, with their regions (`None`: as a whole).
@@ -65,7 +65,7 @@ impl Mark {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the catalog says now.
+    /// The mark that the catalog has now.
     told: Option<Mark>,
     walk: Option<(Mark, Walk, i64)>,
     /// When the last walk ended, and how long it took, on the clock that never jumps.
@@ -73,7 +73,7 @@ struct State {
     took_ms: i64,
 }
 
-/// See the module's text.
+/// Walks recipes and names damage.
 #[derive(Debug)]
 pub(crate) struct DamageReportJob {
     core: Arc<Core>,
@@ -111,7 +111,7 @@ impl DamageReportJob {
         Ok(Step::Idle(LOOK))
     }
 
-    /// Whether there is a walk to go on with.
+    /// Returns whether there is a walk to go on with.
     fn begin(&self, state: &mut State) -> Result<bool, EngineError> {
         let core = &self.core;
         let mark = Mark::now(core)?;
@@ -167,7 +167,7 @@ impl Job for DamageReportJob {
 /// Ranges of one disk kept while it is walked: 1 MiB. Of more, only the sums are known.
 const KEPT_MAX: usize = 65_536;
 
-/// What of a disk is lost.
+/// Ranges of a disk that are lost.
 #[derive(Debug, Clone, Default)]
 struct Ranges {
     kept: Vec<ByteRange>,
@@ -201,7 +201,7 @@ impl Ranges {
         }
     }
 
-    /// Whether every range is kept.
+    /// Returns true if every range is kept.
     const fn is_complete(&self) -> bool {
         self.kept.len() as u64 == self.count
     }
@@ -230,7 +230,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Bytes charged for a container: its directory and, mostly, a region or two.
 const CONTAINER_BYTES: u64 = 512 << 10;
 
-/// See the module's text. A crash loses nothing: the next process looks at all open damage.
+/// Looks at open damage again from time to time. A crash loses nothing: the next process looks at all open damage.
 #[derive(Debug)]
 pub(crate) struct DamageJob {
     core: Arc<Core>,

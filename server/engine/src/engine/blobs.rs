@@ -74,7 +74,7 @@ impl Engine {
         })
     }
 
-    /// Whether it serves the catalog alone.
+    /// Returns true if it serves the catalog alone.
     pub fn is_locked(&self) -> bool {
         self.core.health.locked_reason().is_some()
     }

@@ -91,7 +91,7 @@ impl Engine {
         Ok(self.core.catalog.locked_backups(after, limit)?)
     }
 
-    /// What locked restore points need of the volume, for one pass over them.
+    /// Blobs that locked restore points need, for one pass over them.
     ///
     /// # Errors
     /// The repository is locked: without its keys nothing can be read.
@@ -207,7 +207,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// What deleting these restore points together would free. Walks the recipes of all restore points of their
+    /// Bytes that deleting these restore points together would free. Walks the recipes of all restore points of their
     /// namespaces, so it takes as long as a mark does; nothing is changed.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ impl Engine {
         DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::Report)
     }
 
-    /// What of a disk lies in an archive: the containers that a restore would read from there, each once. `go_on` is asked
+    /// The parts of a disk that lie in an archive: the containers that a restore would read from there, each once. `go_on` is asked
     /// after each extent; `None`: it said no. Reads recipes and directories only.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Whether `token` may go on with a session: only the one that started it. Ask before anything else is
+    /// Fails unless `token` may go on with a session: only the one that started it. Ask before anything else is
     /// done in a token's name. A session that has ended belongs to no token.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl Engine {
         self.sessions.check_starter(session, token)
     }
 
-    /// Whether a session is in progress. Looks at memory only.
+    /// Returns true if a session is in progress. Looks at memory only.
     pub fn is_live(&self, session: SessionId) -> bool {
         self.sessions.get(session).is_ok()
     }

@@ -58,7 +58,7 @@ pub struct Tenant {
     pub token: TokenId,
 }
 
-/// See the module's text. Every operation takes constant time.
+/// A queue with turns for tenants. Every operation takes constant time.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     /// Namespaces with work, the next one first; each once.
@@ -122,7 +122,7 @@ impl<T> FairQueue<T> {
         self.len
     }
 
-    /// Whether none waits.
+    /// Returns true if none waits.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -223,7 +223,7 @@ mod tests {
         prop_oneof![3 => (0u8..4, 0u8..3).prop_map(|(n, t)| Step::Push(n, t)), 2 => Just(Step::Pop)]
     }
 
-    /// What must hold of every answer, against a list of all that waits.
+    /// Checks every answer against a list of all that waits.
     fn check_pop(waiting: &mut Vec<(Tenant, usize)>, served: &mut HashMap<usize, Vec<Tenant>>, got: usize) {
         let place = waiting.iter().position(|(_, work)| *work == got).expect("only what was pushed");
         let (tenant, _) = waiting.remove(place);

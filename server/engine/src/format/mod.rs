@@ -25,7 +25,7 @@ pub enum FormatError {
     Corrupt { structure: &'static str, defect: Defect },
 }
 
-/// What is wrong with a damaged structure.
+/// Defects of a damaged structure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
     #[error("it begins with {found:08x}, not with {expected:08x}")]

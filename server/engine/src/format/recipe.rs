@@ -54,13 +54,13 @@ pub struct PieceRef {
 }
 
 impl PieceRef {
-    /// Whether it is a run of zeros.
+    /// Returns true if it is a run of zeros.
     pub fn is_zero(&self) -> bool {
         self.fingerprint.is_zero()
     }
 }
 
-/// What one extent is made of.
+/// Pieces that one extent is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentNode {
     extent_bytes: u32,

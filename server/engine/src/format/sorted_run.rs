@@ -38,7 +38,7 @@ const CRC_BYTES: usize = 4;
 /// Pages of a sorted run at most, so that a page number fits its trailer with room to spare: 8 TiB.
 pub const SORTED_RUN_PAGES_MAX: u32 = 1 << 31;
 
-/// What a sorted run is: the first bytes of its first page.
+/// Identity of a sorted run: the first bytes of its first page.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawHeader {
@@ -50,7 +50,7 @@ struct RawHeader {
     run: U64,
     repository: [u8; 16],
     padding: [u8; PAGE_BYTES - 44],
-    /// Of all bytes of the page before it, in every version.
+    /// Checksum of all bytes of the page before it, in every version.
     crc: U32,
 }
 
@@ -357,7 +357,7 @@ struct PageTrailer {
     page: U32,
     /// Low 32 bits of the run's number: a page of another run is noticed.
     run_low: U32,
-    /// Of all bytes of the page before it.
+    /// Checksum of all bytes of the page before it.
     crc: U32,
 }
 

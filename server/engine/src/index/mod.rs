@@ -220,7 +220,7 @@ impl Index {
         }
     }
 
-    /// Whether all entries of a container are durable in the index, so that its directory need not be
+    /// Returns true if all entries of a container are durable in the index, so that its directory need not be
     /// replayed.
     pub fn is_covered(&self, container: ContainerId) -> bool {
         self.shared.coverage.lock().covered.contains(container.get())
@@ -323,7 +323,7 @@ impl Drop for Index {
     }
 }
 
-/// What BLAKE3 derives namespace keys for; changing it makes every index unreadable.
+/// Context that BLAKE3 derives namespace keys for; changing it makes every index unreadable.
 const CONTEXT: &str = "holdfast index key v1";
 
 /// First 96 bits of a keyed hash. 2⁹⁶ / (6 × 10⁹)² leaves one false candidate in 2 × 10⁹ full indexes, and a
@@ -358,7 +358,7 @@ fn shard_of(prefix: u64) -> usize {
     usize::try_from(prefix >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
 
-/// What a namespace's keys are made with. Secret: who has it can tell which chunks a namespace holds.
+/// The secret that a namespace's keys are made with: who has it can tell which chunks a namespace holds.
 #[derive(Clone)]
 pub struct NamespaceKey([u8; 32]);
 
@@ -396,7 +396,7 @@ pub(crate) type BadPages = BTreeMap<u64, BTreeSet<u32>>;
 #[derive(Debug, Default)]
 struct Bad {
     pages: Mutex<BadPages>,
-    /// Whether there are any, to be asked without a lock.
+    /// True if there are any, to be asked without a lock.
     any: AtomicBool,
 }
 
@@ -405,7 +405,7 @@ impl Bad {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether this run has bad pages.
+    /// Returns true if this run has bad pages.
     fn has(&self, run: &SortedRun) -> bool {
         self.any() && self.pages.lock().contains_key(&run.record.run)
     }

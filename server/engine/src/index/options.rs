@@ -14,7 +14,7 @@ use super::error::IndexError;
 use crate::health::Health;
 use crate::space::Ledger;
 
-/// Whether a container's chunks may still be read. Must say yes to every container that is not condemned,
+/// Returns true if a container's chunks may still be read. Must say yes to every container that is not condemned,
 /// those just sealed included: an entry it rejects is gone.
 pub type LiveFn = Arc<dyn Fn(ContainerId) -> bool + Send + Sync>;
 
@@ -26,18 +26,18 @@ pub struct IndexOptions {
     /// Memory for new entries: half for the memtable that fills, half for the one being written out. 20
     /// bytes a slot, 7/8 of the slots used.
     pub write_buffer_bytes: usize,
-    /// What merges write per second at most while nothing is urgent.
+    /// Bytes that merges write per second at most while nothing is urgent.
     pub merge_bytes_per_sec: u64,
     /// Entries that must have gathered before they are distributed to the shards: 64 files of less than
     /// 32 Ki entries (640 KiB) are not worth 64 flushes to disk.
     pub split_entries: u64,
     /// Flush and merge in a thread; otherwise in the caller's, one deterministic step after the other.
     pub background: bool,
-    /// What merges may keep.
+    /// Containers whose entries merges keep.
     pub live: LiveFn,
     /// Secret of an index that does not exist yet; random when `None`.
     pub new_secret: Option<[u8; 32]>,
-    /// What a failure of maintenance that does not pass by itself stops.
+    /// The latch that a lasting failure of maintenance sets.
     pub(crate) health: Arc<Health>,
     /// Whom sorted runs ask for room; no one when `None`.
     pub(crate) ledger: Option<Arc<Ledger>>,
@@ -66,7 +66,7 @@ impl Default for IndexOptions {
 const RESIDENT_BYTES_PER_100: u64 = 125;
 
 impl IndexOptions {
-    /// Whether the filters and fences of so many entries fit into memory.
+    /// Fails unless the filters and fences of so many entries fit into memory.
     ///
     /// # Errors
     /// [`IndexError::TooLarge`].
@@ -99,7 +99,7 @@ const SHARD_RUNS_STALL: usize = 12;
 /// An arriving slice is merged at once with runs up to this many times its size.
 const FOLD_FACTOR: u64 = 4;
 
-/// What to do with the wide runs.
+/// Ways of merging the wide runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WideMerge {
     /// Merge this many of the newest into one.

@@ -76,7 +76,7 @@ impl SortedRun {
         Ok(Self { record, name, blob, fences, filters, base, scale })
     }
 
-    /// Whether the filters let a key with this prefix pass.
+    /// Returns true if the filters let a key with this prefix pass.
     pub(super) fn may_contain(&self, prefix: u64) -> bool {
         self.filters.contains(prefix)
     }
@@ -193,7 +193,7 @@ impl SortedRun {
         })
     }
 
-    /// Whether one of these pages may hold entries of a key.
+    /// Returns true if one of these pages may hold entries of a key.
     pub(super) fn held_in(&self, key: &IndexKey, pages: &BTreeSet<u32>) -> bool {
         let prefix = key.prefix();
         let (first, last) = self.record.shards.prefixes();

@@ -110,7 +110,7 @@ fn folder() -> BlobName {
     BlobName::new(FOLDER).expect("a valid name")
 }
 
-/// What lies in the folder of the index.
+/// Blobs in the folder of the index.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// Sequence numbers, ascending.

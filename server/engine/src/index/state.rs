@@ -21,7 +21,7 @@ use super::{Bad, Index, IndexOptions};
 use crate::format::index_manifest::Manifest;
 use crate::health::Part;
 
-/// What a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
+/// State that a lookup sees. Replaced, never changed: an entry is in `active`, `frozen` or `runs` at any moment.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) active: Arc<Memtable>,
@@ -37,7 +37,7 @@ pub(super) struct Coverage {
     pub(super) covered: RoaringTreemap,
     /// Complete, in the memtable of this generation at the latest.
     pub(super) pending: Vec<(u64, ContainerId)>,
-    /// Of which entries are being inserted.
+    /// Containers of which entries are being inserted.
     pub(super) inserting: Vec<ContainerId>,
     /// The manifest on the volume says otherwise.
     pub(super) dirty: bool,
@@ -68,7 +68,7 @@ pub(super) struct Control {
 pub(super) struct Publisher {
     /// The highest ever seen or used.
     pub(super) sequence: u64,
-    /// Of the manifest that counts; 0 when there is none.
+    /// Number of the manifest that counts; 0 when there is none.
     pub(super) current: u64,
     /// Older manifests still to be removed.
     pub(super) stale: Vec<u64>,
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// What lookups see now.
+    /// The state that lookups see now.
     pub(super) fn view(&self) -> Arc<View> {
         Arc::clone(&self.view.read())
     }

@@ -42,13 +42,13 @@ pub(super) struct ContainerAppender {
     sealed_bytes: u64,
 }
 
-/// What of it other streams reach, which may have to seal what they wait for.
+/// The part that other streams reach, which may have to seal chunks that they wait for.
 #[derive(Debug)]
 struct Output {
     core: Arc<Core>,
     domain: Domain,
     class: ContainerClass,
-    /// What the session may add, and on whose behalf.
+    /// Quota that the session is charged to.
     charge: Arc<SessionCharge>,
     /// Held while a region is written, and for moments otherwise: never while anything is waited for that needs a
     /// stream.
@@ -70,7 +70,7 @@ struct OpenOutput {
     arrivals: Option<Arrivals>,
 }
 
-/// What the catalog keeps of a sealed container.
+/// Facts about a sealed container for the catalog.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SealedSummary {
     pub(super) id: ContainerId,

@@ -43,7 +43,7 @@ impl DiskStream {
         self
     }
 
-    /// What to tell the agent first: extents it need not send again.
+    /// First message for the agent: extents it need not send again.
     ///
     /// # Errors
     /// When the session ended meanwhile.
@@ -97,7 +97,7 @@ impl DiskStream {
         })
     }
 
-    /// What happened since the last answer, if anything; for when no message waits.
+    /// Answers with progress since the last message, if any; for when no message waits.
     ///
     /// # Errors
     /// As [`DiskStream::handle`].
@@ -210,7 +210,7 @@ fn name_disk(error: EngineError, disk: &str) -> EngineError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveSession {
     pub session: SessionId,
-    /// What it will be called when it is committed.
+    /// Id of the restore point once it is committed.
     pub backup: BackupId,
     pub run: RunId,
     pub namespace: NamespaceId,

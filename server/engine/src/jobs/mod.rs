@@ -21,7 +21,7 @@ use holdfast_volume::Timer;
 /// Why a step failed. Boxed, because a runner does the same with every failure: it tells of it and tries again.
 pub type JobError = Box<dyn Error + Send + Sync>;
 
-/// What a step leads to.
+/// Results of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// There is more to do now.
@@ -38,13 +38,13 @@ pub struct JobProgress {
     /// Units done, and all there are; never more done than there are.
     pub done: u64,
     pub total: u64,
-    /// What is counted, in the plural: `containers`.
+    /// Unit of `done` and `total`, in the plural: `containers`.
     pub unit: &'static str,
 }
 
 /// Background work, one bounded step per call.
 pub trait Job: Send + Sync + fmt::Debug {
-    /// What logs and the API call it; unique in a process. Lower case, words joined by `-`.
+    /// Name in logs and the API; unique in a process. Lower case, words joined by `-`.
     fn name(&self) -> &'static str;
 
     /// Does the next piece of work, at least one item, and returns when the budget is used up. Blocks. No two steps of
@@ -70,7 +70,7 @@ pub trait Job: Send + Sync + fmt::Debug {
 /// goes over by one charge at most, and a stop waits for one charge at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepLimits {
-    /// What the job counts: containers, rows.
+    /// Items that the job counts: containers, rows.
     pub items: u64,
     /// Bytes read and written.
     pub bytes: u64,
@@ -99,13 +99,13 @@ impl StopFlag {
         &self.0
     }
 
-    /// Whether it was set.
+    /// Returns true if it was set.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// What is left for one step. May be charged from several threads.
+/// Limits of one step, less what it used. May be charged from several threads.
 pub struct Budget {
     limits: StepLimits,
     items: AtomicU64,
@@ -138,7 +138,7 @@ impl Budget {
         Self { limits, items: AtomicU64::new(0), bytes: AtomicU64::new(0), end: None, stop }
     }
 
-    /// Of so many items or bytes, whichever is first, however long they take.
+    /// A budget of so many items or bytes, whichever is first, however long they take.
     pub fn of(items: u64, bytes: u64) -> Self {
         let limits = StepLimits { items, bytes, time: Duration::MAX };
         Self { limits, ..Self::unlimited() }
@@ -150,7 +150,7 @@ impl Budget {
         add(&self.bytes, bytes);
     }
 
-    /// Whether the step has to end: items, bytes or time are used up, or it must stop.
+    /// Returns true if the step has to end: items, bytes or time are used up, or it must stop.
     pub fn is_spent(&self) -> bool {
         self.must_stop()
             || self.items() >= self.limits.items
@@ -158,7 +158,7 @@ impl Budget {
             || self.end.as_ref().is_some_and(|(timer, end)| timer.now() >= *end)
     }
 
-    /// Whether the job is stopped or paused. For work that is worth little in pieces; other work asks
+    /// Returns true if the job is stopped or paused. For work that is worth little in pieces; other work asks
     /// [`Budget::is_spent`].
     pub fn must_stop(&self) -> bool {
         self.stop.is_set()

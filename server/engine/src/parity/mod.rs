@@ -92,7 +92,7 @@ pub struct Group {
     pub spares: u8,
 }
 
-/// What was written.
+/// Parity that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     pub stored_bytes: u64,

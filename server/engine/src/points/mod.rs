@@ -65,7 +65,7 @@ pub(crate) fn folder() -> BlobName {
     BlobName::new("points").expect("a valid name")
 }
 
-/// Whether all folders below that of all points, which `name` is in or is, are hashes; those of earlier versions show names.
+/// Returns true if all folders below that of all points, which `name` is in or is, are hashes; those of earlier versions show names.
 fn is_hashed(name: &BlobName) -> bool {
     let is_hash = |part: &str| {
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);

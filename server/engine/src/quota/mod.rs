@@ -63,7 +63,7 @@ pub(crate) struct Applicant<'a> {
 }
 
 impl Quotas {
-    /// Of the namespaces of `catalog`.
+    /// Quotas of the namespaces of `catalog`.
     pub(crate) fn new(catalog: Arc<Catalog>) -> Arc<Self> {
         Arc::new(Self { catalog, accounts: Mutex::default() })
     }
@@ -212,12 +212,12 @@ struct Account {
     ending: usize,
 }
 
-/// What one session has added so far.
+/// Bytes that one session has added so far.
 #[derive(Debug, Default, Clone, Copy)]
 struct Charged {
     data_bytes: u64,
     recipe_bytes: u64,
-    /// What its VM's newest restore point protects.
+    /// Bytes that its VM's newest restore point protects.
     before_bytes: u64,
     protected_bytes: u64,
 }
@@ -260,7 +260,7 @@ impl Account {
         self.usage.restore_points.saturating_add(self.sessions.len() as u64)
     }
 
-    /// Whether a backup may start: at least an unchanged one would fit.
+    /// Fails unless a backup may start: at least an unchanged one would fit.
     fn check_start(
         &self,
         namespace: &str,
@@ -303,7 +303,7 @@ impl Account {
         self.sessions.insert(session, Charged { before_bytes, ..Charged::default() });
     }
 
-    /// Whether a session may add that.
+    /// Returns true if a session may add that.
     fn has_room_for(&self, session: SessionId, class: ContainerClass, added: u64) -> bool {
         if !is_over(self.quota.stored_bytes, self.stored_now().saturating_add(added)) {
             return true;
@@ -332,7 +332,7 @@ impl Account {
         grown == 0 || self.is_protected_within(0)
     }
 
-    /// Whether the namespace protects no more than it may, with `added`.
+    /// Returns true if the namespace protects no more than it may, with `added`.
     fn is_protected_within(&self, added: u64) -> bool {
         !is_over(self.quota.protected_bytes, self.protected_now().saturating_add(added))
     }

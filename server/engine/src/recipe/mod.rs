@@ -45,7 +45,7 @@ fn root_level(pages: u64) -> u8 {
 
 /// Where finished nodes go.
 pub(crate) trait NodeSink {
-    /// What storing can fail with.
+    /// Error of storing.
     type Error;
 
     /// Takes a node and names it.
@@ -54,7 +54,7 @@ pub(crate) trait NodeSink {
 
 /// Where nodes come from.
 pub(crate) trait NodeSource {
-    /// What fetching can fail with.
+    /// Error of fetching.
     type Error;
 
     /// The node of that name; its bytes hash to it.
@@ -84,7 +84,7 @@ impl Intervals {
         self.overlap(&(number..number + 1)).is_some()
     }
 
-    /// Whether all of `range` is in the set. An empty range is.
+    /// Returns true if all of `range` is in the set. An empty range is.
     fn covers(&self, range: &Range<u64>) -> bool {
         let before = self.ranges.range(..=range.start).next_back();
         range.is_empty() || before.is_some_and(|(_, &end)| end >= range.end)
@@ -174,7 +174,7 @@ impl TreeBuilder {
         self.accepted.count()
     }
 
-    /// Whether extent `index` was set already.
+    /// Returns true if extent `index` was set already.
     pub(crate) fn has(&self, index: u64) -> bool {
         self.accepted.contains(index)
     }
@@ -229,7 +229,7 @@ impl TreeBuilder {
         if last == first { Ok(()) } else { self.complete(last, sink) }
     }
 
-    /// Whether `range` lies on the disk, is new, and fits the bounds.
+    /// Fails unless `range` lies on the disk, is new, and fits the bounds.
     fn check<E>(&self, range: &Range<u64>) -> Result<(), BuildError<E>> {
         if range.end > self.extents {
             return Err(BuildError::PastEnd { index: range.start.max(self.extents), extents: self.extents });

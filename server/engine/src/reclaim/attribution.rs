@@ -41,7 +41,7 @@ const THREADS: usize = 2;
 /// MiB for 64 million chunks, which are 1 TB in chunks of 16 KiB.
 const WINDOW_BYTES: u64 = 8 << 20;
 
-/// What one restore point holds.
+/// Bytes that one restore point holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupShare {
     pub backup: BackupId,
@@ -54,15 +54,15 @@ pub struct BackupShare {
 /// Whose the live bytes of data containers are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attribution {
-    /// Of all data containers. What is attributed adds up to it.
+    /// Live bytes of all data containers; attributed bytes add up to it.
     pub live_bytes: u64,
-    /// Whether every recipe could be followed.
+    /// True if every recipe could be followed.
     pub is_complete: bool,
-    /// Of every restore point; those of one VM together and oldest first.
+    /// Shares of every restore point; those of one VM together and oldest first.
     pub backups: Vec<BackupShare>,
-    /// What only restore points of this VM have.
+    /// Bytes that only restore points of this VM have.
     pub vms: BTreeMap<VmId, u64>,
-    /// What only restore points of this job have.
+    /// Bytes that only restore points of this job have.
     pub jobs: BTreeMap<(NamespaceId, String), u64>,
 }
 
@@ -164,7 +164,7 @@ struct Window<'a> {
     chunks: Lists,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Walk<'a> {
     core: &'a Core,
     control: &'a Control,
@@ -406,7 +406,7 @@ impl<'w> Worker<'w> {
     }
 }
 
-/// What was attributed so far.
+/// Bytes attributed so far.
 struct Sums<'a> {
     holders: &'a Holders,
     live_bytes: u64,
@@ -476,7 +476,7 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// Of one container.
+/// Shares of the chunks of one container.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shares {
     overhead_bytes: u64,
@@ -491,7 +491,7 @@ impl Shares {
         Self { overhead_bytes: container.stored_bytes().saturating_sub(stored), chunks }
     }
 
-    /// What chunk `number` of the same container takes.
+    /// Bytes that chunk `number` of the same container takes.
     pub(super) fn bytes(&self, container: &OpenContainer, number: u32) -> u64 {
         let directory = container.directory();
         let place = directory.place_of(number);

@@ -85,12 +85,12 @@ impl SlotSet {
         self.chunks
     }
 
-    /// Whether all chunks are in the set: so it is of a container without any.
+    /// Returns true if all chunks are in the set: so it is of a container without any.
     pub(crate) const fn is_full(&self) -> bool {
         self.live == self.chunks
     }
 
-    /// Whether no chunk is.
+    /// Returns true if no chunk is.
     pub(crate) const fn is_empty(&self) -> bool {
         self.live == 0
     }
@@ -143,7 +143,7 @@ pub(crate) const fn words_for(chunks: u32) -> usize {
     chunks.div_ceil(WORD_BITS) as usize
 }
 
-/// Of every container looked at, which chunks are live, and whose they are.
+/// Live chunks of every container looked at, and whose they are.
 #[derive(Debug, Default)]
 pub(crate) struct LiveMap {
     live: BTreeMap<ContainerId, SlotSet>,
@@ -206,7 +206,7 @@ impl Scope {
     }
 }
 
-/// What the mark may keep of one window's containers: 128 MiB are 10⁹ chunks, 16 TB of data in chunks of 16 KiB. What
+/// Memory that the mark may keep for one window's containers: 128 MiB are 10⁹ chunks, 16 TB of data in chunks of 16 KiB. What
 /// is stored beyond is looked at in a window of its own.
 pub(crate) const WINDOW_BYTES: u64 = 128 << 20;
 
@@ -230,7 +230,7 @@ pub(crate) struct Candidate {
     pub(crate) chunks: u32,
 }
 
-/// Whether a container's data counts for figures: what is damaged as a whole does not.
+/// Returns true if a container's data counts for figures: what is damaged as a whole does not.
 pub(crate) fn is_live_data(row: &ContainerRecord) -> bool {
     row.class == ContainerClass::Data && row.state == ContainerState::Live
 }
@@ -293,7 +293,7 @@ impl Candidates {
         self.0.len()
     }
 
-    /// What a mark may keep of them.
+    /// Memory that a mark may keep for them.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.0.iter().map(|one| window_share(one.chunks)).sum()
     }
@@ -304,7 +304,7 @@ impl Candidates {
 pub(super) struct Bits {
     chunks: u32,
     words: Box<[AtomicU64]>,
-    /// Whether all of it counts as live: a chunk that is nowhere sound may still be got out of it one day.
+    /// True if all of it counts as live: a chunk that is nowhere sound may still be got out of it one day.
     keep: AtomicBool,
     /// The VM whose restore point led here first.
     vm: OnceLock<VmId>,
@@ -343,7 +343,7 @@ pub(super) const fn split(number: u32) -> (usize, u64) {
     ((number / u64::BITS) as usize, 1 << (number % u64::BITS))
 }
 
-/// Those of all containers that a mark has met: of data containers only the candidates', of recipe containers all,
+/// Bits of all containers that a mark has met: of data containers only the candidates', of recipe containers all,
 /// because a node's bit says that it was visited.
 #[derive(Debug)]
 pub(super) struct AllBits<'a> {
@@ -393,7 +393,7 @@ impl<'a> AllBits<'a> {
         assert!(bytes <= bound, "the mark's bits take {bytes} bytes; the window was said to take {bound}");
     }
 
-    /// What is live of each candidate.
+    /// Live chunks of each candidate.
     pub(super) fn into_map(self) -> LiveMap {
         let mut met = self.met.into_inner();
         let mut map = LiveMap::default();

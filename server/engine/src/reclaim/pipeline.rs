@@ -56,10 +56,10 @@ enum UnderWay {
     Encoding(Receiver<Answer>),
 }
 
-/// What belongs to a region and is handed back with it.
+/// A region under way, with the value that is handed back with it.
 type Entry<T> = (UnderWay, T);
 
-/// See the module's text.
+/// Encodes regions beside each other, and hands them back in order.
 #[derive(Debug)]
 pub(super) struct Encoders<T> {
     /// Used where there are no threads.
@@ -161,7 +161,7 @@ type Loaded = Result<(Checked, u64), ContainerError>;
 /// Where a region lies: a victim's place in the list, and its number.
 type Place = (usize, u16);
 
-/// What both ends of the channel keep of the regions they have seen.
+/// Regions seen and kept, alike at both ends of the channel.
 #[derive(Debug)]
 struct Seen<T> {
     /// The last used first.
@@ -235,7 +235,7 @@ impl Source {
     }
 }
 
-/// What a region is.
+/// Results of reading a region.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// And how many bytes were read for it now.

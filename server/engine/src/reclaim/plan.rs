@@ -75,7 +75,7 @@ pub(super) fn stays_with(container: &OpenContainer, live: &SlotSet) -> Option<Sl
     Some(stays)
 }
 
-/// What is written next.
+/// Chunks that are written next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece {
     /// All of a region.

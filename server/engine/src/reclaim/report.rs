@@ -21,7 +21,7 @@ pub const LIVE_SHARE_PCT: u8 = 85;
 /// One that finds a hundredth of everything dead, all over the repository, does not rewrite it for that.
 pub const COPIED_PER_FREED: u8 = 3;
 
-/// What a round does.
+/// Options of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReclaimOptions {
     /// Containers of which less than this is live, in percent, are copied forward; 0: only what is wholly dead goes.
@@ -29,7 +29,7 @@ pub struct ReclaimOptions {
     /// Others of which something is dead are, too, the sparsest first, while all of them together cost no more bytes
     /// written for each byte freed than this.
     pub copied_per_freed: u8,
-    /// Whether small containers are merged.
+    /// True if small containers are merged.
     pub merge: bool,
     /// Recompresses old containers.
     pub squeeze: Option<Squeeze>,
@@ -44,7 +44,7 @@ pub struct ReclaimOptions {
 /// Which containers are recompressed, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Squeeze {
-    /// Of zstd.
+    /// Compression level of zstd.
     pub level: i32,
     /// Containers that were made at least so long ago.
     pub min_age_days: u32,
@@ -53,7 +53,7 @@ pub struct Squeeze {
 /// Which containers are given up here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moving {
-    /// Those that no restore point needs that is younger.
+    /// Age below which a restore point keeps the containers it needs.
     pub min_age_days: u32,
     /// While less than this share of the volume is free, in percent.
     pub until_free_pct: u8,
@@ -63,7 +63,7 @@ pub struct Moving {
 /// its days.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Freezing {
-    /// Of restore points that no rule is about.
+    /// Minimum age of restore points that no rule is about.
     pub min_age_days: u32,
     /// The first that covers a restore point counts.
     pub rules: Vec<FreezingRule>,
@@ -97,14 +97,14 @@ impl Default for ReclaimOptions {
     }
 }
 
-/// What a round found and did. Bytes are those of container files.
+/// Results of a round. Bytes are those of container files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
     /// Containers looked at.
     pub containers: u64,
-    /// What no restore point needs, in containers that were looked at: to the byte.
+    /// Bytes that no restore point needs, in containers that were looked at: to the byte.
     pub dead_bytes: u64,
-    /// Of these, what the round was to free: wholly dead containers, and the dead part of those to be copied forward.
+    /// Those of them that the round was to free: wholly dead containers, and the dead part of those to be copied forward.
     pub cleanable_bytes: u64,
     /// By how much the volume has less to hold: what was deleted, less what was written.
     pub freed_bytes: u64,
@@ -118,7 +118,7 @@ pub struct ReclaimReport {
     pub containers_held: u64,
     /// Small containers that were merged.
     pub small_merged: u64,
-    /// Of containers that were recompressed, without what of them was dead.
+    /// Bytes of containers that were recompressed, without dead ones.
     pub squeezed_bytes_before: u64,
     pub squeezed_bytes_after: u64,
     /// Containers that lie far away alone now, and their bytes.
@@ -155,7 +155,7 @@ pub struct Incomplete {
     pub reason: String,
 }
 
-/// What only some restore points refer to. Each chunk counts with its part of what its container takes, such that the
+/// Bytes that only some restore points refer to. Each chunk counts with its part of what its container takes, such that the
 /// chunks of a container add up to the length of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
@@ -163,7 +163,7 @@ pub struct Freed {
     pub data_bytes: u64,
     /// Recipe nodes.
     pub recipe_bytes: u64,
-    /// Whether everything was followed. Otherwise something of other restore points cannot be read, which may need
+    /// True if everything was followed. Otherwise something of other restore points cannot be read, which may need
     /// some of this, too.
     pub is_exact: bool,
 }
@@ -227,7 +227,7 @@ pub(super) fn freed_in_windows(
 /// How far a round is, for tests that do something in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoundStep {
-    /// What sessions hold is kept, and their containers are known.
+    /// Chunks that sessions hold are kept, and their containers are known.
     Begun,
     /// The containers that are looked at are known.
     Listed,

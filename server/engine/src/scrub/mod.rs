@@ -48,17 +48,17 @@ pub const SCRUB_DAYS: u32 = 30;
 const PIECE_ITEMS: u64 = 1024;
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What was found since the process started.
+/// Findings since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScrubFindings {
     /// Containers read, and their bytes.
     pub containers: u64,
     pub container_bytes: u64,
-    /// Of these, how many have damage.
+    /// Those of them that have damage.
     pub damaged_containers: u64,
     /// Restore points compared with their digests.
     pub restore_points: u64,
-    /// Of these, how many lack something or have a digest that is false.
+    /// Those of them that lack something or have a digest that is false.
     pub unsound_restore_points: u64,
     pub false_digests: u64,
     /// Groups whose parity is damaged or missing.
@@ -67,7 +67,7 @@ pub struct ScrubFindings {
     /// damaged.
     pub far_containers: u64,
     pub far_restore_points: u64,
-    /// What could not be read for the moment, and so is neither proved nor damaged.
+    /// Items that could not be read for the moment, and so are neither proved nor damaged.
     pub unclear: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct ScrubStatus {
     pub began_ms: i64,
     /// When the last whole pass ended.
     pub ended_ms: Option<i64>,
-    /// Of this phase, as far as can be told: containers, or restore points.
+    /// Done of this phase, as far as can be told: containers, or restore points.
     pub done: u64,
     pub total: u64,
     pub found: ScrubFindings,
@@ -202,7 +202,7 @@ impl Scrub {
 }
 
 impl ScrubFindings {
-    /// What was found after `before`.
+    /// Findings after `before`.
     const fn since(self, before: Self) -> Self {
         Self {
             containers: self.containers.saturating_sub(before.containers),
@@ -251,7 +251,7 @@ fn prove(
     Ok((proof, reason))
 }
 
-/// What became of a container that was read.
+/// Results of reading a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
     /// Every chunk of it is what its fingerprint says.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use holdfast_volume::{Space, Volume, VolumeError};
 use parking_lot::Mutex;
 
-/// What room is for, and so how much of the reserve it may use.
+/// Purpose of room, which decides how much of the reserve it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Chunks: nothing of the reserve.
@@ -36,7 +36,7 @@ pub(crate) enum Purpose {
     Snapshot,
     /// Recipe nodes, and the start of a backup: half of the reserve.
     Recipe,
-    /// What reclaim copies, a container at a time, before it deletes more than that: three quarters of the reserve.
+    /// Copies that reclaim makes, a container at a time, before it deletes more than that: three quarters of the reserve.
     Reclaim,
     /// Sorted runs: all of the reserve. Without them what was sealed could not be found.
     Index,
@@ -54,7 +54,7 @@ impl Purpose {
         }
     }
 
-    /// What must stay free, of a reserve of `reserve` bytes.
+    /// Bytes that must stay free, of a reserve of `reserve` bytes.
     fn floor_bytes(self, reserve: u64) -> u64 {
         match self {
             Self::Data => reserve.saturating_add(HEADROOM_BYTES.min(reserve)),
@@ -70,10 +70,10 @@ impl Purpose {
 /// pages of 4 KiB) and the rows of what is under way.
 const HEADROOM_BYTES: u64 = 8 << 20;
 
-/// What a file takes beside its bytes: an inode, a block that is not full, an entry of a folder.
+/// Room that a file takes beside its bytes: an inode, a block that is not full, an entry of a folder.
 const FILE_BYTES: u64 = 16 << 10;
 
-/// What a volume may keep in its own memory of a blob being written, so that the file system does not know of
+/// Bytes that a volume may keep in its own memory of a blob being written, so that the file system does not know of
 /// it yet: a local volume's write buffer.
 const LAG_BYTES: u64 = 1 << 20;
 
@@ -157,11 +157,11 @@ pub(crate) struct Room {
     pub(crate) space: Space,
     /// Promised to blobs being written, and not written yet.
     pub(crate) promised_bytes: u64,
-    /// What data of backups may still take.
+    /// Bytes that data of backups may still take.
     pub(crate) for_data_bytes: u64,
 }
 
-/// What is free, and what of it is promised.
+/// Free room, and the part of it that is promised.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     volume: Arc<dyn Volume>,
@@ -185,7 +185,7 @@ impl Ledger {
         Arc::new(Self { volume, reserve_bytes, state: Mutex::default() })
     }
 
-    /// What it counts.
+    /// The volume whose room it counts.
     pub(crate) const fn volume(&self) -> &Arc<dyn Volume> {
         &self.volume
     }
@@ -195,7 +195,7 @@ impl Ledger {
         self.reserve_bytes
     }
 
-    /// What there is; asks the volume. `None` where a volume has no limit.
+    /// Room there is; asks the volume. `None` where a volume has no limit.
     pub(crate) fn room(&self) -> Result<Option<Room>, VolumeError> {
         let mut state = self.state.lock();
         let Some(space) = self.look(&mut state)? else { return Ok(None) };

@@ -21,10 +21,10 @@ use crate::health::{Health, Part};
 /// Milliseconds after which an access to a damaged container looks at it again.
 pub const LOOK_AGAIN_MS: i64 = 60_000;
 
-/// What was found wrong: with the container as a whole (`None`), or with regions of it, and why.
+/// Defects found: of the container as a whole (`None`), or with regions of it, and why.
 pub(super) type Findings = BTreeMap<Option<u16>, String>;
 
-/// What is known about one container.
+/// Damage known of one container.
 #[derive(Debug)]
 struct Known {
     findings: Findings,
@@ -32,7 +32,7 @@ struct Known {
     looked_ms: i64,
     /// Whose chunks are in it; `None`: not known, so possibly anyone's.
     namespace: Option<NamespaceId>,
-    /// Of which class they are; `None`: not known.
+    /// Class of the lost chunks; `None`: not known.
     class: Option<ContainerClass>,
     /// The [generation](DamageSet::generation) of the latest finding; 0: found by an earlier process.
     found_in: u64,
@@ -119,7 +119,7 @@ pub(super) struct Found<'a> {
 }
 
 impl DamageSet {
-    /// What earlier runs found.
+    /// Loads damage that earlier processes found.
     pub(super) fn load(catalog: &Catalog, now_ms: i64) -> Result<Self, EngineError> {
         let records = catalog.damaged()?;
         let mut state = State::default();
@@ -148,7 +148,7 @@ impl DamageSet {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Whether something of a namespace may have been lost.
+    /// Returns true if something of a namespace may have been lost.
     pub(super) fn is_open_in(&self, namespace: NamespaceId) -> bool {
         if self.is_empty() {
             return false;
@@ -200,12 +200,12 @@ impl DamageSet {
         ids
     }
 
-    /// What is known about a container.
+    /// Damage known of a container.
     pub(super) fn findings(&self, container: ContainerId) -> Findings {
         self.state.read().known.get(&container).map(|known| known.findings.clone()).unwrap_or_default()
     }
 
-    /// Whether that region, or the container it is in, is damaged.
+    /// Returns true if that region, or the container it is in, is damaged.
     pub(super) fn contains(&self, container: ContainerId, region: u16) -> bool {
         // Asked for every chunk of every backup.
         !self.is_empty()
@@ -214,7 +214,7 @@ impl DamageSet {
             })
     }
 
-    /// Whether that was news.
+    /// Returns true if that was news.
     pub(super) fn insert(&self, container: ContainerId, found: Found<'_>) -> bool {
         let mut state = self.state.write();
         let news = state.insert(container, found);
@@ -222,7 +222,7 @@ impl DamageSet {
         news
     }
 
-    /// Whether it is time to look at a damaged container again. The caller does: it is told so once.
+    /// Returns true if it is time to look at a damaged container again. The caller does: it is told so once.
     pub(super) fn is_due(&self, container: ContainerId, now_ms: i64) -> bool {
         let mut state = self.state.write();
         let Some(known) = state.known.get_mut(&container) else { return false };
@@ -269,7 +269,7 @@ const BELIEVED: u64 = 16;
 /// More than `BELIEVED` must also be more than one of this many.
 const SHARE: u64 = 1000;
 
-/// What follows from containers that are missing.
+/// Consequence of containers that are missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnLoss {
     /// A few are remembered as lost; many stop all writing.

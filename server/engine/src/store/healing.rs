@@ -30,7 +30,7 @@ impl ChunkStore {
         self.damage.containers().into_iter().filter(|id| open.binary_search(id).is_err()).collect()
     }
 
-    /// Whether all that is known to be damaged in a container was found to have other copies.
+    /// Returns true if all that is known to be damaged in a container was found to have other copies.
     pub(crate) fn is_healed(&self, container: ContainerId) -> bool {
         !self.damage.findings(container).is_empty() && !self.damage.open().contains(&container)
     }
@@ -141,7 +141,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Whether each chunk in the damaged regions is found; a place that is damaged is no find.
+    /// Returns whether each chunk in the damaged regions is found; a place that is damaged is no find.
     fn has_copies(
         &self,
         open: &OpenContainer,

@@ -44,7 +44,7 @@ pub(crate) use notes::{lost, region_is_sound};
 pub(crate) use reach::Reach;
 pub(crate) use read::{NodeReader, ReadChunk, ReadFrom};
 
-/// What a look-up is confined to: (A6) keys are hashes of their own for every namespace. Data chunks and
+/// Keys that a look-up is confined to. (A6) They are hashes of their own for every namespace. Data chunks and
 /// recipe nodes are domains of their own, too: a disk that contains a copy of a recipe must not be answered
 /// with the recipe.
 #[derive(Debug, Clone)]
@@ -125,10 +125,10 @@ impl RepairProgress {
 /// Damaged containers of which is kept what was found: a directory of some 20 KiB each, of 168 KiB at most, so 21 MiB.
 const KEPT_MAX: usize = 128;
 
-/// Of these, containers that parity made again: 32 MiB each.
+/// Those of them that parity made again: 32 MiB each.
 const WHOLE_MAX: usize = 2;
 
-/// What reading damaged containers found, the last one first.
+/// Results of reading damaged containers, kept for a while, the last one first.
 #[derive(Debug, Default)]
 struct SalvageCache {
     kept: Mutex<VecDeque<Kept>>,
@@ -136,7 +136,7 @@ struct SalvageCache {
     read_last: Mutex<Option<(Arc<OpenContainer>, u16, bool)>>,
 }
 
-/// What is left of a container, and whether that is all there was; `None`: nothing can be had of it.
+/// The readable rest of a container, and whether that is all there was; `None`: nothing can be read.
 type Left = Option<(Arc<OpenContainer>, bool)>;
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use crate::container::{CheckedBytes, ContainerError, OpenContainer, RecentDirect
 use crate::error::EngineError;
 use crate::recipe::{NodeSource, WalkError};
 
-/// What came of reading a chunk where that is allowed.
+/// Results of reading a chunk where that is allowed.
 #[derive(Debug, Clone)]
 pub(crate) enum ReadFrom {
     Chunk(ReadChunk),

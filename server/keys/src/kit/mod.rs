@@ -20,14 +20,14 @@ use crate::secret::{KEY_BYTES, Secret, SecretBytes};
 
 /// Words of a kit: 256 bits and a checksum of 32, 12 bits each.
 pub const WORDS: usize = 24;
-/// What is read as a kit at most.
+/// Bytes read as a kit at most.
 pub const PAGE_MAX_BYTES: usize = 64 << 10;
 
 const CHECKSUM_BYTES: usize = 4;
 const CODE_BYTES: usize = KEY_BYTES + CHECKSUM_BYTES;
 const _: () = assert!(CODE_BYTES * 8 == WORDS * WORD_BITS as usize);
 
-/// What a page, or words that were typed, say.
+/// Contents of a page, or of words that were typed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kit {
     pub secret: Secret,
@@ -69,7 +69,7 @@ impl Kit {
     }
 }
 
-/// What the page says above the words.
+/// Reads the repository from the page above the words.
 fn repository(head: &str) -> Result<Option<RepositoryId>, KitError> {
     let Some(id) = head.lines().find_map(|line| line.trim().strip_prefix(REPOSITORY)) else {
         return Ok(None);
@@ -144,7 +144,7 @@ const REPOSITORY: &str = "Repository:";
 /// Words of a line.
 const COLUMNS: usize = 4;
 
-/// What stands on the page besides the secret.
+/// Contents of the page besides the secret.
 #[derive(Debug, Clone, Copy)]
 pub struct KitPage<'a> {
     pub repository: RepositoryId,
@@ -153,7 +153,7 @@ pub struct KitPage<'a> {
     pub made_ms: i64,
     /// Where the repository's volumes are, one a line.
     pub volumes: &'a [String],
-    /// What to run on a new machine, one a line.
+    /// Commands to run on a new machine, one a line.
     pub commands: &'a [String],
 }
 

@@ -25,7 +25,7 @@ pub struct NewSlot<'a> {
     /// For people: which file, whose passphrase, where the kit lies. At most [`LABEL_MAX_BYTES`], without control
     /// characters. Anyone can read it.
     pub label: &'a str,
-    /// What a guess costs, for passphrases and commands.
+    /// Cost of a guess, for passphrases and commands.
     pub cost: KdfCost,
 }
 
@@ -97,7 +97,7 @@ pub const LANES_MAX: u32 = 1;
 
 const COST_STRUCTURE: &str = "key slot";
 
-/// What one guess costs: kept in the slot, so that it can be raised for new ones.
+/// Cost of one guess: kept in the slot, so that it can be raised for new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KdfCost {
     memory_kib: u32,
@@ -203,7 +203,7 @@ impl fmt::Display for SlotKind {
     }
 }
 
-/// What a slot says of itself.
+/// Facts about a slot that are readable without a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotInfo {
     pub id: SlotId,
@@ -216,7 +216,7 @@ pub struct SlotInfo {
 }
 
 impl SlotInfo {
-    /// Whether `new` is this slot with another repository key.
+    /// Returns true if `new` is this slot with another repository key.
     pub(crate) fn replaced_by(&self, new: &Self) -> bool {
         self.kind == new.kind && self.label == new.label
     }
@@ -234,17 +234,17 @@ pub struct SlotSecret {
 enum Bits {
     /// Random: needs no stretching.
     Random(Secret),
-    /// Of people, or of a command that may hand out what a person chose.
+    /// Text of people, or of a command that may hand out what a person chose.
     Text(SecretBytes),
 }
 
 impl SlotSecret {
-    /// What [`crate::source::key_file`] reads.
+    /// The secret that [`crate::source::key_file`] reads.
     pub const fn key_file(secret: Secret) -> Self {
         Self { kind: SlotKind::KeyFile, bits: Bits::Random(secret) }
     }
 
-    /// What [`crate::kit`] reads.
+    /// The secret that [`crate::kit`] reads.
     pub const fn recovery_kit(secret: Secret) -> Self {
         Self { kind: SlotKind::RecoveryKit, bits: Bits::Random(secret) }
     }
@@ -254,7 +254,7 @@ impl SlotSecret {
         Self { kind: SlotKind::Passphrase, bits: Bits::Text(text) }
     }
 
-    /// What [`crate::source::command`] reads.
+    /// The secret that [`crate::source::command`] reads.
     pub const fn command(output: SecretBytes) -> Self {
         Self { kind: SlotKind::Command, bits: Bits::Text(output) }
     }
@@ -309,7 +309,7 @@ struct RawSlot {
     wrapped: [u8; WRAPPED_BYTES],
 }
 
-/// What the wrapped key is bound to: all before it, the repository and the repository key's id.
+/// Bytes that the wrapped key is bound to: all before it, the repository and the repository key's id.
 const BOUND_BYTES: usize = std::mem::offset_of!(RawSlot, wrapped);
 
 /// A slot, locked.

@@ -74,7 +74,7 @@ impl KeyTable {
         self.changed_ms
     }
 
-    /// Whether the repository may have blobs that are not sealed. Believe it only of a table that was unlocked.
+    /// Returns true if the repository may have blobs that are not sealed. Believe it only of a table that was unlocked.
     pub const fn accepts_plain(&self) -> bool {
         self.accepts_plain
     }
@@ -121,10 +121,10 @@ const LABEL: &[u8] = b"holdfast wrapped data key v1\0";
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = size_of::<RawEntry>();
-/// What the wrapped key is bound to: all before it, the repository and the repository key's id.
+/// Bytes that the wrapped key is bound to: all before it, the repository and the repository key's id.
 const BOUND_BYTES: usize = std::mem::offset_of!(RawEntry, wrapped);
 
-/// Whether new blobs are sealed with a data key.
+/// Says whether new blobs are sealed with a data key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataKeyState {
     /// The one of its owner that seals new blobs.
@@ -142,7 +142,7 @@ impl DataKeyState {
     }
 }
 
-/// What a table says of a data key without being unlocked.
+/// Facts about a data key that a locked table tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataKeyInfo {
     pub id: DataKeyId,
@@ -300,7 +300,7 @@ fn authenticate(table: &KeyTable, key: &RepositoryKey) -> Result<[u8; MAC_BYTES]
     Ok(crypto::mac(&mac_key, MAC_LABEL, &body(table)))
 }
 
-/// Whether one who had `key` wrote it.
+/// Returns whether one who had `key` wrote it.
 fn is_authentic(table: &KeyTable, key: &RepositoryKey) -> Result<bool, CryptoError> {
     Ok(crypto::equal(&table.mac, &authenticate(table, key)?))
 }
@@ -360,7 +360,7 @@ impl KeyTable {
 
 type Sections<'a> = (&'a [[u8; SLOT_BYTES]], &'a [[u8; ENTRY_BYTES]], &'a [u8; MAC_BYTES]);
 
-/// What lies between header and checksum; `None`: not just that.
+/// Sections between header and checksum; `None`: the length does not fit.
 fn sections(bytes: &[u8], slots: usize) -> Option<Sections<'_>> {
     let (keys, mac) = bytes.split_last_chunk::<MAC_BYTES>()?;
     let (slots, entries) = keys.split_at_checked(slots * SLOT_BYTES)?;
