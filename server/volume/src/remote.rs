@@ -23,7 +23,7 @@ pub struct RemoteStat {
     pub checksum: Option<BlobChecksum>,
 }
 
-/// Says whether an object in an archive can be read.
+/// State of an object in an archive: readable or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Thawed {
     #[default]
@@ -209,7 +209,7 @@ fn without_classes(action: &'static str, name: &BlobName) -> VolumeError {
 /// Who may let go of an object before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockMode {
-    /// Users with a special permission can lift it; a server should not have it.
+    /// Users who have a permission for it, which a server should not have.
     Governance,
     /// No one.
     Compliance,

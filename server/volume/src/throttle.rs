@@ -17,7 +17,7 @@ use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeEr
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// Calls of this time may pass ahead of the rate. Within any time `t` pass at most
+/// Calls may run ahead of the rate by this time. Within any time `t` pass at most
 /// rate × (`t` + 250 ms) and one call more, so a second sees at most 1.25 times the rate and one call.
 const BURST: Duration = Duration::from_millis(250);
 

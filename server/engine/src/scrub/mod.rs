@@ -90,7 +90,7 @@ pub struct ScrubStatus {
     pub began_ms: i64,
     /// When the last whole pass ended.
     pub ended_ms: Option<i64>,
-    /// Done of this phase, as far as can be told: containers, or restore points.
+    /// Containers, or restore points, that this phase is done with, as far as can be told.
     pub done: u64,
     pub total: u64,
     pub found: ScrubFindings,
