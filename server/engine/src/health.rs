@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_catalog::{CatalogError, Latch};
 use holdfast_volume::VolumeError;

@@ -139,6 +139,11 @@ pub(crate) mod testing {
 
     use super::{RandomError, SecretRandom};
 
+    /// Lower-case hexadecimal digits.
+    pub(crate) fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// Counts up from a byte: what golden bytes are made with.
     #[derive(Debug)]
     pub(crate) struct Counting(AtomicU8);
@@ -165,11 +170,6 @@ pub(crate) mod testing {
             Err(RandomError)
         }
     }
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

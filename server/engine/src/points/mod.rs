@@ -36,7 +36,6 @@ use holdfast_catalog::{NamespaceRecord, PointRecord};
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId};
 use holdfast_volume::{BlobName, Owner, Volume, VolumeError, list_all};
 
-use self::record;
 use crate::error::EngineError;
 use crate::format::point::{POINT_MAX_BYTES, Point};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use holdfast_catalog::{Catalog, Named, PointState, Rename};
 use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId};
-use holdfast_volume::{BlobName, Volume, Volume as _};
+use holdfast_volume::{BlobName, Volume};
 use parking_lot::Mutex;
 
 use super::change::reseal_looking;

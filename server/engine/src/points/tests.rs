@@ -8,7 +8,6 @@ use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId}
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 use ulid::Ulid;
 
-use self::point;
 use super::read;
 use super::record::decode;
 use super::*;

@@ -224,7 +224,7 @@ impl ScrubFindings {
 ///
 /// # Errors
 /// It cannot be judged: it cannot be read at the moment, or a newer version wrote it.
-fn prove(
+fn prove_parity(
     core: &Core,
     (number, was_damaged): (ContainerId, bool),
     go_on: &mut dyn FnMut(u64) -> bool,

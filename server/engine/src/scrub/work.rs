@@ -5,14 +5,11 @@ use std::sync::Arc;
 use holdfast_catalog::{ScrubPhase, ScrubState, Scrubbed};
 use holdfast_types::ids::{BackupId, ContainerId};
 
-use super::Proof;
 use super::restore_points::RestorePoint;
-use super::{ScrubFindings, ScrubStatus};
+use super::{Proof, ScrubFindings, ScrubStatus, prove_container, prove_parity};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::Budget;
-use crate::scrub;
-use crate::scrub;
 
 /// What is proved is written when there is so much of it, or after so long: a transaction a minute, and a crash costs
 /// reading again what one minute read.
@@ -164,7 +161,7 @@ impl Work {
             return Ok(Next::More);
         };
         let read_ms = core.clock.now_ms();
-        let proof = scrub::prove(core, &record, go_on);
+        let proof = prove_container(core, &record, go_on);
         budget.charge(1, record.stored_bytes);
         let proof = match proof {
             Ok(Proof::Stopped) => return Ok(Next::More),
@@ -212,7 +209,7 @@ impl Work {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Next, EngineError> {
         let (number, mut bytes) = (group.0, 0);
-        let proof = scrub::prove(core, group, &mut |read| {
+        let proof = prove_parity(core, group, &mut |read| {
             bytes += read;
             go_on(read)
         });

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::id::Owner;
 use crate::layout::DecodeError;
-use crate::secret::testing::{Broken, Counting};
-use crate::secret::{SecretBytes, SystemRandom, hex};
+use crate::secret::testing::{Broken, Counting, hex};
+use crate::secret::{SecretBytes, SystemRandom};
 use crate::slots::{KdfCost, NewSlot, SLOTS_MAX, SlotError, SlotKind};
 
 fn repository() -> RepositoryId {

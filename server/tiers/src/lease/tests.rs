@@ -8,7 +8,7 @@ use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put};
 use holdfast_volume::{BlobName, MemoryVolume, RemoteVolume as _, Volume as _};
 
 use super::*;
-use crate::{Copies, Record, Remote, TieredVolume, record};
+use crate::{Copies, Record, Remote, TieredVolume, survey};
 
 type Bucket = Arc<FaultyVolume<MemoryVolume>>;
 
