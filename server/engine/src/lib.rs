@@ -64,7 +64,6 @@ mod points;
 mod quota;
 mod readiness;
 mod recipe;
-#[allow(dead_code, reason = "a seam whose users are merged one by one")]
 mod reclaim;
 mod recover;
 mod recovery;

@@ -1,6 +1,6 @@
 //! The directory of a container in memory: about 50 bytes a chunk, and any fingerprint found in one or two steps.
 //!
-//! [`cuts`] finds where the chunks of a region end when the directory cannot be believed. Lengths and fingerprints that a
+//! [`cut`] finds where the chunks of a region end when the directory cannot be believed. Lengths and fingerprints that a
 //! damaged directory still has are hints: lengths count when they fill the region, and a chunk that hashes to a fingerprint
 //! of the directory is proved. Where hints are missing, data is cut again, as the agent once did, and recipe nodes say
 //! themselves how long they are. A wrong cut makes no wrong byte: chunks are named by the hash of their bytes, so one that
