@@ -109,28 +109,6 @@ impl SlotSet {
         all.chain(bits)
     }
 
-    /// Adds what is in `other`, a set of the same container.
-    pub(crate) fn union(&mut self, other: &Self) {
-        assert_eq!(self.chunks, other.chunks, "sets of two containers");
-        if self.is_full() || other.is_empty() {
-            return;
-        }
-        if self.is_empty() || other.is_full() {
-            self.clone_from(other);
-            return;
-        }
-        for (word, others) in self.words.iter_mut().zip(&other.words) {
-            *word |= others;
-        }
-        self.live = self.words.iter().map(|word| word.count_ones()).sum();
-        self.shrink();
-    }
-
-    /// Memory it takes beside itself.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.words)
-    }
-
     fn shrink(&mut self) {
         if self.live == 0 || self.live == self.chunks {
             self.words = Box::default();

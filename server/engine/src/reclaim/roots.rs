@@ -65,6 +65,7 @@ impl Roots {
     ///
     /// # Errors
     /// The catalog's.
+    #[cfg(test)]
     pub(crate) fn of(core: &Core, backups: &[BackupId]) -> Result<Self, EngineError> {
         let mut names = HashMap::new();
         let mut roots = Vec::new();
@@ -105,10 +106,6 @@ impl Roots {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Root> {
         self.0.iter()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
     }
 }
 
