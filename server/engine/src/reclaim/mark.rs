@@ -21,10 +21,8 @@ use parking_lot::Mutex;
 
 use super::attribution::Shares;
 use super::control::{Control, Pacer, Phase};
-use super::live::{AllBits, Bits, split};
-use super::live::{Candidates, LiveMap, Scope};
-use super::pages::{PageTask, Pages};
-use super::roots::{Root, Roots};
+use super::live::{AllBits, Bits, Candidates, LiveMap, Scope, split};
+use super::roots::{PageTask, Pages, Root, Roots};
 use super::trail::{Finder, Lead, NodeRegions, Trail};
 use crate::container::OpenContainer;
 use crate::core::Core;

@@ -12,12 +12,9 @@
 
 pub(crate) mod attribution;
 pub(crate) mod control;
-mod freezing;
 pub(crate) mod live;
 pub(crate) mod mark;
-mod moving;
 mod owners;
-mod pages;
 mod pipeline;
 pub(crate) mod places;
 mod plan;
@@ -25,22 +22,20 @@ pub(crate) mod repack;
 mod report;
 pub(crate) mod roots;
 mod round;
-pub(crate) mod squeeze;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod tiering;
 mod trail;
 
 pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
-pub use report::Freed;
 #[cfg(test)]
 pub(crate) use report::RoundStep;
 pub(crate) use report::freed_by_deleting;
 pub use report::{
-    Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
+    Freed, Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
 };
-pub(crate) use round::Rounds;
-pub(crate) use round::run;
+pub(crate) use round::{Rounds, run};
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};

@@ -21,7 +21,7 @@ use super::plan::sealed_namespaces;
 use super::report::{Incomplete, ReclaimOptions, ReclaimReport, RoundStep, Watch};
 use super::roots::{Root, Roots};
 use super::sweep::Sweep;
-use super::{freezing, moving};
+use super::tiering;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::in_use::Recipe;
@@ -73,10 +73,10 @@ pub(crate) fn run_watched(
         Sweep::new(core, options, control, &mut report, watch).squeeze(squeeze)?;
     }
     if let Some(moving) = options.moving.as_ref().filter(|_| !options.dry_run) {
-        moving::run(core, moving, control, &mut report)?;
+        tiering::move_away(core, moving, control, &mut report)?;
     }
     if let Some(freezing) = options.freezing.as_ref().filter(|_| !options.dry_run) {
-        freezing::run(core, freezing, || round.roots(), control, &mut report)?;
+        tiering::freeze(core, freezing, || round.roots(), control, &mut report)?;
     }
     report.freed_bytes = report.deleted_bytes.saturating_sub(report.copied_bytes);
     Ok(report)
