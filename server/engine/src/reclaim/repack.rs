@@ -47,7 +47,7 @@ pub(crate) struct RepackOptions {
     pub(crate) run: Option<RunId>,
 }
 
-/// What came of it.
+/// Results of copying.
 #[derive(Debug, Default)]
 pub(crate) struct Copied {
     /// Sealed, durable, in the index; the catalog does not know them.
@@ -132,7 +132,7 @@ struct Repack<'a> {
     encoders: Encoders<(Parts, bool)>,
     joining: Joining,
     output: Rewriter<'a>,
-    /// What is in the open container.
+    /// Chunks in the open container.
     in_open: Parts,
     /// Live chunks of each victim that are in no sealed container yet.
     left: Vec<u32>,
@@ -209,7 +209,7 @@ impl Repack<'_> {
         Ok(())
     }
 
-    /// What was joined becomes a region.
+    /// Makes a region of the chunks that were joined.
     fn flush(&mut self) -> Result<(), EngineError> {
         let Some((plain, parts)) = self.joining.take() else { return Ok(()) };
         self.encoders.encode(plain, (parts, false))
@@ -252,7 +252,7 @@ impl Repack<'_> {
         Ok(())
     }
 
-    /// What is open is sealed unless writing failed: when there is no room for more, there still is for this, and when
+    /// Seals the open container unless writing failed: when there is no room for more, there still is for this, and when
     /// the work was stopped, the next round goes on after it.
     fn finish(mut self, mut ended: Option<EngineError>) -> Copied {
         if matches!(ended, None | Some(EngineError::Stopped | EngineError::Full(_))) {
@@ -308,10 +308,10 @@ const TOGETHER: u32 = 32;
 /// Regions of a container that are tried before all of it is.
 const SAMPLES: usize = 4;
 
-/// What a sample must save, in hundredths, for its container to be worth writing again.
+/// Share that a sample must save, in hundredths, for its container to be worth writing again.
 const WORTHWHILE_PCT: u64 = 2;
 
-/// What is compressed anew.
+/// Options of compressing anew.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Squeeze {
     /// zstd's, 1 to 19.
@@ -322,7 +322,7 @@ pub(crate) struct Squeeze {
     pub(crate) threads: usize,
 }
 
-/// What came of it.
+/// Results of compressing anew.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Squeezed {
     /// Containers replaced, what they took, and what took their place.
@@ -390,7 +390,7 @@ fn chosen_of(row: &ContainerRecord) -> Chosen {
     Chosen { id: row.id, class: row.class, namespace: row.namespace, vm: None, live: SlotSet::full(chunks) }
 }
 
-/// Whether some of its regions gain; `None`: it cannot be read, or must not be relied on.
+/// Returns whether some of its regions gain; `None`: it cannot be read, or must not be relied on.
 fn worth(
     core: &Core,
     row: &ContainerRecord,
@@ -416,7 +416,7 @@ fn worth(
     }
 }
 
-/// What some of its regions take, and would take.
+/// Bytes that some of its regions take, and would take.
 fn sample(
     container: &OpenContainer,
     encoder: &mut Encoder,

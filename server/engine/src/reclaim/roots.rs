@@ -54,7 +54,7 @@ impl Root {
 pub(crate) struct Roots(Vec<Root>);
 
 impl Roots {
-    /// Those of every restore point there is.
+    /// Roots of every restore point there is.
     ///
     /// # Errors
     /// The catalog's; that of a start that could not enter all restore points (S8).
@@ -71,7 +71,7 @@ impl Roots {
         Ok(roots.into_iter().collect())
     }
 
-    /// Those of these restore points; one that does not exist has none.
+    /// Roots of these restore points; one that does not exist has none.
     ///
     /// # Errors
     /// The catalog's.
