@@ -1,5 +1,7 @@
 //! Questions about what is in a repository, and reporting the result of a verification.
 
+use std::collections::BTreeSet;
+
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
 use holdfast_proto::{ErrorCode, v1};
 
@@ -62,24 +64,32 @@ pub async fn get_backup(
     Ok(connection.catalog().get_backup(request).await?.into_inner())
 }
 
-/// All rows that match a request, oldest first, and what agents proved of namespaces whose content only they can prove; its
-/// page fields are set here.
+/// What a report asked for.
+#[derive(Debug, Default)]
+pub struct Reported {
+    /// Oldest first.
+    pub rows: Vec<v1::DetailRow>,
+    /// What agents proved of namespaces whose content only they can prove.
+    pub agents: Vec<v1::AgentsProved>,
+    /// Restore points of these rows that have less than the one before, as their backups were told to accept.
+    pub accepted_changes: BTreeSet<String>,
+}
+
+/// All that matches a request; its page fields are set here.
 ///
 /// # Errors
 /// Any error of a call.
-pub async fn report(
-    connection: &Connection,
-    request: v1::ReportRequest,
-) -> Result<(Vec<v1::DetailRow>, Vec<v1::AgentsProved>), ClientError> {
+pub async fn report(connection: &Connection, request: v1::ReportRequest) -> Result<Reported, ClientError> {
     let mut client = connection.catalog();
     let mut request = v1::ReportRequest { page_size: ROWS_PER_PAGE, page_token: String::new(), ..request };
-    let (mut rows, mut agents) = (Vec::new(), Vec::new());
+    let mut reported = Reported::default();
     for _ in 0..PAGES_MAX {
         let page = client.report(request.clone()).await?.into_inner();
-        rows.extend(page.rows);
-        agents.extend(page.agents);
+        reported.rows.extend(page.rows);
+        reported.agents.extend(page.agents);
+        reported.accepted_changes.extend(page.accepted_changes);
         if page.next_page_token.is_empty() {
-            return Ok((rows, agents));
+            return Ok(reported);
         }
         request.page_token = page.next_page_token;
     }

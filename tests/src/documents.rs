@@ -16,7 +16,7 @@ const SHELLS: [&str; 4] = ["", "sh", "bash", "console"];
 pub struct Command {
     /// The document, from the repository's root, and the line's number.
     pub place: String,
-    /// `holdfast`, `holdfast-server`, `cargo xtask` or `curl`.
+    /// `holdfast`, `holdfast-server`, `cargo xtask`, `curl` or `systemctl`.
     pub program: String,
     /// What follows it, without quotes, comments and redirections.
     pub args: Vec<String>,
@@ -142,7 +142,13 @@ fn command(place: &str, words: &[String], block: Option<usize>) -> Option<Comman
         Some((second, rest)) if base == "cargo" => (format!("cargo {second}"), rest),
         _ => (base.to_owned(), rest),
     };
-    let known = PROGRAMS.contains(&program.as_str()) || program == "curl" && block.is_some();
+    // Of the system's own programs only what stands in a runbook.
+    let is_runbooks = match program.as_str() {
+        "curl" => true,
+        "systemctl" => args.first().is_some_and(|verb| verb == "start" || verb == "stop"),
+        _ => false,
+    };
+    let known = PROGRAMS.contains(&program.as_str()) || is_runbooks && block.is_some();
     // Keys and labels of ours begin with the same word, but not with a subcommand or an option after it.
     let begins =
         |arg: &String| arg.starts_with(|c: char| c.is_ascii_lowercase() || c == '-' || c == '\u{2026}');

@@ -2,7 +2,7 @@
 //! container's first bytes.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
 /// What a container holds, as byte 6 of its header says.
@@ -101,5 +101,51 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found.sort();
+    found
+}
+
+/// Copies a folder with all that is in it; files that are there are replaced.
+///
+/// # Panics
+/// When something cannot be copied.
+pub fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the folder can be made");
+    for entry in fs::read_dir(from).expect("the folder is there").map_while(Result::ok) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            copy_folder(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), &to).expect("the file can be copied");
+        }
+    }
+}
+
+/// Gives a folder and all that is in it to a user.
+///
+/// # Panics
+/// When something cannot be given away; only root can.
+pub fn give_to(folder: &Path, user: u32) {
+    lchown(folder, Some(user), Some(user)).expect("root gives what it has");
+    for path in not_of(folder, user) {
+        lchown(path, Some(user), Some(user)).expect("root gives what it has");
+    }
+}
+
+/// Files and folders below a folder that are not of this user. Whose a link is makes no difference.
+///
+/// # Panics
+/// When one cannot be looked at.
+pub fn not_of(folder: &Path, user: u32) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.expect("the folder is readable").path()) {
+        let metadata = fs::symlink_metadata(&path).expect("the file is there");
+        if metadata.uid() != user && !metadata.is_symlink() {
+            found.push(path.clone());
+        }
+        if metadata.is_dir() {
+            found.extend(not_of(&path, user));
+        }
+    }
     found
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -20,6 +21,7 @@ pub struct Options {
     args: Vec<String>,
     grpc: String,
     memory_bytes: Option<u64>,
+    user: Option<u32>,
     environment: Vec<(String, String)>,
 }
 
@@ -45,10 +47,24 @@ impl Options {
         self
     }
 
+    /// The user that it runs as; only root can ask for one.
+    #[must_use]
+    pub const fn user(mut self, id: u32) -> Self {
+        self.user = Some(id);
+        self
+    }
+
     /// A clock that a test sets.
     #[must_use]
     pub fn clock(mut self, clock: &Clock) -> Self {
-        self.environment = clock.environment();
+        self.environment.extend(clock.environment());
+        self
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -90,6 +106,9 @@ impl Options {
         let cage = self.memory_bytes.map(MemoryCage::new).or_else(MemoryCage::of_environment);
         if let Some(cage) = &cage {
             command = cage.around(&command);
+        }
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
         }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server can be run");
@@ -167,6 +186,7 @@ impl Server {
             args: Vec::new(),
             grpc: "127.0.0.1:0".to_owned(),
             memory_bytes: None,
+            user: None,
             environment: Vec::new(),
         }
     }

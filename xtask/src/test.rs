@@ -4,6 +4,7 @@
 //! is named above it and has not passed.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -31,6 +32,9 @@ pub(crate) struct Options {
 
 /// Crates that must not be in the tree: a second TLS stack is a second thing to keep patched.
 const BANNED: [&str; 3] = ["ring", "openssl-sys", "native-tls"];
+
+/// How many tests of one program run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     let started = Instant::now();
@@ -114,6 +118,11 @@ fn run_tests(tally: &mut Tally) -> Result<()> {
     // No example in a comment is a test: looking for one takes a minute.
     command.args(["test", "--workspace", "--tests", "--no-fail-fast"]);
     command.env("HOLDFAST_TESTS_SKIPPED", skipped.path()).env(shell::BIN_DIR, built_programs()?);
+    if std::env::var_os(THREADS).is_none() {
+        // End-to-end tests mostly wait: for fsync, for programs, for what was killed.
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        command.env(THREADS, (2 * cores).to_string());
+    }
     let result = tally::run(&mut command, Runner::Cargo, tally);
     let text = std::fs::read_to_string(skipped.path()).context("cannot read what was skipped")?;
     let lines: BTreeSet<&str> = text.lines().collect();

@@ -568,6 +568,27 @@ mod tests {
         }
     }
 
+    /// Every variable that is read is in the help, and in the documents.
+    #[test]
+    fn variables_are_told() {
+        let asked =
+            std::cell::RefCell::new(vec!["HOLDFAST_LOG_FORMAT".to_owned(), "HOLDFAST_LOG_LEVEL".to_owned()]);
+        crate::connect::profile::Layer::from_env(|name| {
+            asked.borrow_mut().push(name.to_owned());
+            None
+        });
+        let help = Cli::command().render_long_help().to_string();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/OPERATIONS.md");
+        let documents = std::fs::read_to_string(path).unwrap();
+        for name in asked.into_inner() {
+            let ends = |text: &str| !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+            for (text, place) in [(&help, "the help"), (&documents, "OPERATIONS")] {
+                let is_told = text.match_indices(&name).any(|(at, _)| ends(&text[at + name.len()..]));
+                assert!(is_told, "{name} is not in {place}");
+            }
+        }
+    }
+
     #[test]
     fn latest_needs_a_vm() {
         let parse = |line: &str| Cli::try_parse_from(line.split_whitespace());

@@ -1,5 +1,6 @@
 //! `holdfast report`.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use holdfast_proto::details::{self, GroupBy, Table, Totals, escape_line, sort_worst_first, totals};
@@ -10,6 +11,7 @@ use super::Context;
 use super::args::{Format, Group, Report};
 use super::output::{draw, timestamp};
 use crate::error::ClientError;
+use crate::repository::Reported;
 
 pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, ClientError> {
     let (format, group) = (report.format, report.totals);
@@ -31,7 +33,8 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
         until_ms: report.until.unwrap_or(0),
         ..v1::ReportRequest::default()
     };
-    let (mut rows, agents) = crate::repository::report(&connection, request).await?;
+    let Reported { mut rows, agents, accepted_changes } =
+        crate::repository::report(&connection, request).await?;
     let by = group_by(group.unwrap_or(Group::Repository));
     let groups = totals(&rows, by);
     if let Some(count) = report.worst {
@@ -44,6 +47,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
                 json!({
                     "rows": details::json(&rows),
                     "totals": totals_json(&groups),
+                    "accepted_changes": accepted_changes,
                     "proved_only_by_agents": agents.iter().map(agents_json).collect::<Vec<_>>(),
                 })
             },
@@ -65,8 +69,20 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
     context.output.text(&text)?;
     if format == Format::Table {
         agents.iter().for_each(|found| context.output.note(&agents_text(found)));
+        accepted_texts(&rows, &accepted_changes).iter().for_each(|text| context.output.note(text));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each restore point among the rows that has less than the one before.
+fn accepted_texts(rows: &[v1::DetailRow], accepted: &BTreeSet<String>) -> BTreeSet<String> {
+    let shown = rows.iter().filter(|row| accepted.contains(&row.backup));
+    shown
+        .map(|row| {
+            let (backup, vm) = (escape_line(&row.backup), escape_line(&row.vm));
+            format!("holdfast: restore point {backup} of VM {vm} has less than the one before, as accepted")
+        })
+        .collect()
 }
 
 fn agents_text(found: &v1::AgentsProved) -> String {

@@ -138,6 +138,18 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
+/// Whether a certificate was refused. rustls says so within an error of the system, whose causes do not show its type.
+fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.to_string().contains("invalid peer certificate") {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 /// An answer that cannot be.
 pub(crate) fn bad_answer(call: &Call, found: &str) -> VolumeError {
     VolumeError::BadAnswer { action: call.action, name: call.name.clone(), found: found.to_owned() }
@@ -153,13 +165,15 @@ pub(crate) fn classify(
     let (action, name) = (call.action, call.name.clone());
     let shows_causes = !matches!(answer, Answer::Refused { .. });
     let is_denied = matches!(answer, Answer::Refused { code, .. } if code == "AccessDenied");
-    let explained = |what: String, advice: Option<String>| {
-        Box::new(Explained { what, advice, shows_causes, is_denied, source })
-    };
     match answer {
         Answer::None => {
             let what = format!("no answer came from the object store ({})", call.endpoint);
-            let source = explained(what, None);
+            let advice = is_untrusted(&*source).then(|| {
+                "its certificate is not trusted: name the certificate (PEM) of who issued it with s3_ca, or add that to the \
+                 system's trusted ones and restart the server"
+                    .to_owned()
+            });
+            let source = Box::new(Explained { what, advice, shows_causes, is_denied, source });
             match call.intent {
                 Intent::Read => VolumeError::Unavailable { action, name, source },
                 Intent::Write => VolumeError::OutcomeUnknown { action, name, source },
@@ -167,7 +181,8 @@ pub(crate) fn classify(
         }
         Answer::NotSent => {
             let advice = "check the credentials (s3_credentials, s3_profile, AWS_ACCESS_KEY_ID, or the machine's role)";
-            let source = explained("the request could not be made".to_owned(), Some(advice.to_owned()));
+            let (what, advice) = ("the request could not be made".to_owned(), Some(advice.to_owned()));
+            let source = Box::new(Explained { what, advice, shows_causes, is_denied, source });
             VolumeError::Unavailable { action, name, source }
         }
         Answer::Refused { status, code, region } => {
@@ -177,7 +192,8 @@ pub(crate) fn classify(
                 Some(said) => format!("the object store answered {found}: {said}"),
                 None => format!("the object store answered {found}"),
             };
-            let source = explained(what, advice(call, *status, code, region.as_deref()));
+            let advice = advice(call, *status, code, region.as_deref());
+            let source = Box::new(Explained { what, advice, shows_causes, is_denied, source });
             by_code(call, *status, code, source)
         }
     }

@@ -32,7 +32,8 @@ Examples:
 
 The volume stays where it is: a data folder elsewhere gets a link to it. Of a bucket, restore points, recipes and keys are
 copied; data is read from there, with the settings that name it (s3, s3_endpoint and so on), which the server needs, too: they
-are put into the file that --config names, or printed. Afterwards, start the server, look at the tokens
+are put into the file that --config names, or printed. Containers that a folder lacks are looked for in the bucket that the
+settings name. Afterwards, start the server, look at the tokens
 ('holdfast-server token list') and enable those that are still wanted ('holdfast-server token enable NAME').";
 
 #[derive(Debug, Args)]
@@ -64,6 +65,7 @@ struct Outcome {
     opened: OpenSummary,
     audited: OpenSummary,
     bucket: Option<(Brought, Requests, Duration)>,
+    missing: Option<(String, u64)>,
     needed: Option<Needed>,
 }
 
@@ -98,7 +100,7 @@ fn recover(args: &RecoverArgs, resolved: &Resolved, clock: &Arc<dyn Clock>) -> R
     } else {
         Recovery::begin(&args.from, settings, args.kit.as_deref(), clock)?
     };
-    let brought = recovery.brought.clone();
+    let (brought, missing) = (recovery.brought.clone(), recovery.missing.clone());
     let repository = recovery.repository;
     let (catalog, recovered) = recovery.catalog(clock, args.snapshot.as_deref(), &progress)?;
     let path = settings.data_dir.join(FIRST_TOKEN_FILE);
@@ -110,7 +112,7 @@ fn recover(args: &RecoverArgs, resolved: &Resolved, clock: &Arc<dyn Clock>) -> R
     // From here on any start would do the same.
     let (parts, Beside { tiers, encryption }) = open_with_all(settings, clock)?;
     // (S13) As soon as it is known what the server needs.
-    let bucket = settings.s3.as_deref().filter(|_| brought.is_some());
+    let bucket = settings.s3.as_deref().filter(|_| brought.is_some() || missing.is_some());
     let config = args
         .folder
         .config
@@ -129,7 +131,7 @@ fn recover(args: &RecoverArgs, resolved: &Resolved, clock: &Arc<dyn Clock>) -> R
         let requests = brought.requests.and(dropping).and(opening);
         (brought, requests, begun.elapsed())
     });
-    Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited, bucket, needed })
+    Ok(Outcome { repository, data_dir, recovered, token, dropped, opened, audited, bucket, missing, needed })
 }
 
 /// Drops the rows of containers that were deleted after the catalog's copy was made, so that they are not taken for lost.
@@ -169,6 +171,11 @@ fn show(outcome: &Outcome) {
     out::say(format_args!("recovered repository {repository} into {}", data_dir.display()));
     if let Some((brought, requests, took)) = &outcome.bucket {
         show_bucket(brought, requests, *took);
+    }
+    if let Some((location, count)) = &outcome.missing {
+        out::say(format_args!(
+            "containers that the volume lacks and {location} has, read from there: {count}"
+        ));
     }
     for (name, why) in &recovered.unusable {
         out::say(format_args!("catalog snapshot {name} cannot be used: {why}"));
@@ -366,6 +373,7 @@ fn as_json(outcome: &Outcome) -> Value {
             "received_bytes": requests.received_bytes,
             "seconds": took.as_secs_f64(),
         })),
+        "containers_in_bucket": outcome.missing.as_ref().map(|(_, count)| count),
         "settings": outcome.needed.as_ref().map(|needed| needed.settings.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<serde_json::Map<_, _>>()),
         "settings_file": outcome.needed.as_ref().and_then(|needed| needed.file.clone()),
         "admin_token": outcome.token,

@@ -71,17 +71,17 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_names: Option<Vec<String>>,
 
-    /// Seconds without a heartbeat from an agent after which its backup is given up
+    /// Seconds without a heartbeat from an agent after which its backup is given up [default: 120]
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_secs: Option<u32>,
 
-    /// Days within which every extent of a disk is read again, even if it seems unchanged (0: never)
+    /// Days within which every extent of a disk is read again, even if it seems unchanged (0: never) [default: 30]
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reread_days: Option<u32>,
 
-    /// Days within which everything stored is read again and compared with its checksums (0: never)
+    /// Days within which everything stored is read again and compared with its checksums (0: never) [default: 30]
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scrub_days: Option<u32>,
@@ -116,10 +116,11 @@ pub struct Layer {
     pub key_command: Option<String>,
 
     /// Start an encrypted repository without its keys, for administration only: lists, reports, tokens and the audit log are
-    /// there; backups, restores, deleting and reclaim are refused, and nothing on the volume is changed
+    /// there; backups, restores, deleting and reclaim are refused, and nothing on the volume is changed [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub without_keys: Option<bool>,
+
     /// Bucket that gets a copy of everything, as s3://BUCKET/PREFIX; asks for an encrypted repository
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,7 +204,7 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_primary: Option<bool>,
 
-    /// Keep in the bucket alone what only restore points older than this need; copied only unless set
+    /// Keep in the bucket alone what only restore points older than so many days need; copied only unless set
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_move_after_days: Option<u32>,
@@ -213,8 +214,8 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_move_until_free: Option<u8>,
 
-    /// Keep in an archive (s3_archive_class) what lies in the bucket alone and only restore points older than this need; it
-    /// must be thawed before it can be restored
+    /// Keep in an archive (s3_archive_class) what lies in the bucket alone and only restore points older than so many days
+    /// need; it must be thawed before it can be restored
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3_archive_after_days: Option<u32>,
@@ -262,57 +263,57 @@ pub struct Layer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
 
-    /// Memory for the write buffer of the chunk index
+    /// Memory for the write buffer of the chunk index [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_memory: Option<ByteSize>,
 
-    /// Maximum number of backups at once, those that wait for their turn included
+    /// Maximum number of backups at once, those that wait for their turn included [default: 512]
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sessions: Option<u32>,
 
-    /// Maximum number of disks sent to the server at once; more wait for their turn
+    /// Maximum number of disks sent to the server at once; more wait for their turn [default: 16]
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_streams: Option<u32>,
 
-    /// Maximum number of disks read from the server at once; more wait for their turn
+    /// Maximum number of disks read from the server at once; more wait for their turn [default: 16]
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_restores: Option<u32>,
 
-    /// Maximum number of network connections of agents; of the HTTPS address as many, but 256 at most
+    /// Maximum number of network connections of agents; of the HTTPS address as many, but 256 at most [default: 1024]
     #[arg(long, value_name = "COUNT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_connections: Option<u32>,
 
-    /// Bytes a second that each task (reclaim, verification) may read and write at most (0: any)
+    /// Bytes a second that each task (reclaim, verification) may read and write at most (0: any) [default: 0]
     #[arg(long, value_name = "SIZE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_rate: Option<ByteSize>,
 
-    /// Percent of the time that each task works
+    /// Percent of the time that each task works [default: 100]
     #[arg(long, value_name = "PERCENT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_share: Option<u32>,
 
-    /// Percent of the time that each task works while a backup or restore is in progress
+    /// Percent of the time that each task works while a backup or restore is in progress [default: 10]
     #[arg(long, value_name = "PERCENT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_share_busy: Option<u32>,
 
-    /// Let any client that reaches the HTTPS address read /metrics, not only operators
+    /// Let any client that reaches the HTTPS address read /metrics, not only operators [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_open: Option<bool>,
 
-    /// What to log: error, warn, info, debug, trace, or per module such as info,holdfast_engine=debug
+    /// What to log: error, warn, info, debug, trace, or per module such as info,holdfast_engine=debug [default: info]
     #[arg(long, value_name = "FILTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
 
-    /// Format of log lines
+    /// Format of log lines [default: text]
     #[arg(long, value_name = "FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_format: Option<LogFormat>,

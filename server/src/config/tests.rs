@@ -267,3 +267,123 @@ fn the_help_names_the_settings_whose_flags_have_other_names() {
     let help = include_str!("../cli/mod.rs");
     assert!(odd.iter().all(|odd| help.contains(odd)), "{odd:?}");
 }
+
+fn document(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Keys, default and description, as the section *Settings* of OPERATIONS has them, a row each.
+fn documented() -> Vec<(Vec<String>, String, String)> {
+    let text = document("docs/OPERATIONS.md");
+    let section = text.split("\n## Settings\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let mut cells = row.trim_end_matches(" |").splitn(3, " | ").map(str::to_owned);
+        let mut cell = || cells.next().unwrap_or_else(|| panic!("three cells: {row}"));
+        let keys = format!("`{}", cell());
+        let keys = keys.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        (keys, cell(), cell())
+    })
+    .collect()
+}
+
+/// What a value is counted in: words that its descriptions have one of.
+fn unit(value_name: &str) -> &'static [&'static str] {
+    match value_name {
+        "SECONDS" => &["second"],
+        "DAYS" => &["day"],
+        "PERCENT" => &["percent"],
+        "SIZE" => &["byte", "memory", "room", "space", "buffer"],
+        _ => &[""],
+    }
+}
+
+/// Every setting is in the table, under its name and the name of its flag, with its default and its unit; the help says the
+/// same.
+#[test]
+fn the_documents_and_the_help_tell_every_setting_its_default_and_its_unit() {
+    use clap::CommandFactory as _;
+    let command = Flags::command();
+    let defaults = serde_json::to_value(Layer::defaults()).unwrap();
+    let mut rows = documented();
+    for arg in command.get_arguments() {
+        let (key, long) = (arg.get_id().as_str(), arg.get_long().unwrap());
+        let at = rows.iter().position(|(keys, ..)| keys.iter().any(|found| found == key));
+        let (keys, default, text) = &mut rows[at.unwrap_or_else(|| panic!("{key} is not in the table"))];
+        keys.retain(|found| found != key);
+        let flag = format!("--{long}");
+        if key.replace('_', "-") != long {
+            assert!(keys.contains(&flag), "{key}: the table does not say {flag}");
+        }
+        keys.retain(|found| *found != flag);
+
+        let help = arg.get_help().unwrap().to_string();
+        let told = help.split_once("[default: ").map(|(_, rest)| rest.trim_end_matches(']'));
+        let shown = default.trim_matches('`');
+        match &defaults[key] {
+            serde_json::Value::Null => {
+                let is_none = shown == "\u{2013}" && told.is_none_or(|told| told == "the bucket's");
+                let is_made = told.is_some_and(|told| default.replace('`', "") == told);
+                assert!(
+                    is_none || is_made,
+                    "{key}: {default} in the table, {told:?} in the help, none in the code"
+                );
+            }
+            serde_json::Value::Array(none) if none.is_empty() => {
+                assert!(shown == "\u{2013}" && told.is_none(), "{key}: {default}, {told:?}");
+            }
+            value => {
+                for told in [Some(shown), told] {
+                    let told = told.unwrap_or_else(|| panic!("{key}: its default is not in the help"));
+                    let parsed = serde_json::to_value(flags(&[&format!("{flag}={told}")])).unwrap();
+                    assert_eq!(&parsed[key], value, "{key}: {told}");
+                }
+            }
+        }
+        let name = arg.get_value_names().map_or("", |names| names[0].as_str());
+        for (suffix, wanted) in [("_secs", "SECONDS"), ("_days", "DAYS")] {
+            assert!(!key.ends_with(suffix) || name == wanted, "{key}: {name}");
+        }
+        for text in [&*text, &help] {
+            let text = text.to_lowercase();
+            let has_unit = unit(name).iter().any(|word| text.contains(word));
+            assert!(has_unit, "{key}: its unit is missing in {text:?}");
+        }
+    }
+    let left: Vec<_> = rows.iter().filter(|(keys, ..)| !keys.is_empty()).collect();
+    assert!(left.is_empty(), "no such settings: {left:?}");
+}
+
+/// Whatever the documents, the help and the files for containers call `HOLDFAST_…` is known.
+#[test]
+fn the_documents_name_no_variable_that_does_not_exist() {
+    let mut count = 0;
+    for name in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/ARCHITECTURE.md",
+        "docs/OPERATIONS.md",
+        "docs/SECURITY.md",
+        "docs/BENCHMARKS.md",
+        "docker-compose.yml",
+        "Dockerfile",
+        "deploy/compose.env",
+        "deploy/s3.env",
+        "server/src/cli/mod.rs",
+        "client/src/cli/args.rs",
+    ] {
+        let text = document(name);
+        for (at, _) in text.match_indices(ENV_PREFIX) {
+            let rest = &text[at..];
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+            // The beginning alone, and `HOLDFAST_…`.
+            if end > ENV_PREFIX.len() {
+                check_env(std::iter::once((rest[..end].into(), "x".into())))
+                    .unwrap_or_else(|error| panic!("{name}: {error}"));
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 20, "{count}");
+}

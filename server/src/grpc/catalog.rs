@@ -189,6 +189,10 @@ fn report(
     };
     let page = PageRequest { size: message.page_size, token: &message.page_token };
     let page = app.catalog().details(&filter, page)?;
+    let mut ids: Vec<BackupId> = page.items.iter().filter_map(|row| row.backup.parse().ok()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let accepted = app.catalog().accepted_changes(&ids)?;
     let rows = page.items.into_iter().map(Into::into).collect();
     let agents = if message.page_token.is_empty() {
         let asked = |id: &NamespaceId| filter.namespaces.as_ref().is_none_or(|scope| scope.contains(id));
@@ -198,7 +202,8 @@ fn report(
     } else {
         Vec::new()
     };
-    Ok(v1::ReportResponse { rows, next_page_token: page.next.unwrap_or_default(), agents })
+    let accepted_changes = accepted.iter().map(ToString::to_string).collect();
+    Ok(v1::ReportResponse { rows, next_page_token: page.next.unwrap_or_default(), agents, accepted_changes })
 }
 
 fn agents_proved(found: AgentsProofs) -> v1::AgentsProved {

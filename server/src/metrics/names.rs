@@ -270,8 +270,8 @@ metrics! {
         "Backups of single disks on record, by outcome: done or failed (aborted and expired ones included)";
     RECORDED_RUNS = Gauge Count "holdfast_recorded_runs" ["namespace", "backup_job"]
         "Runs on record";
-    LAST_RUN_FAILED = Gauge Count "holdfast_last_run_failed_disks" ["namespace", "backup_job"]
-        "Disks of the job's latest run that were not backed up";
+    JOB_FAILING_VMS = Gauge Count "holdfast_job_failing_vms" ["namespace", "backup_job"]
+        "VMs that failed in the job, in whole or in part, since they were last backed up as a whole; removed ones left out";
     RUNS_DAY = Gauge Count "holdfast_runs_last_day" ["outcome"]
         "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
 

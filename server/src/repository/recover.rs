@@ -23,7 +23,7 @@ use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
 use super::lock::FolderLock;
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
-use super::tiers::bring;
+use super::tiers::{bring, find_missing};
 use super::{BLOBS, Brought, catalog_path, encryption, record_path};
 use crate::config::Settings;
 use crate::error::ServiceError;
@@ -47,6 +47,8 @@ pub struct Recovery {
     pub repository: RepositoryId,
     /// What came from a bucket.
     pub brought: Option<Brought>,
+    /// A bucket with containers that the volume lacks, and how many these are.
+    pub missing: Option<(String, u64)>,
     _locks: Vec<FolderLock>,
 }
 
@@ -116,17 +118,19 @@ impl Recovery {
             )?;
             locks.push(FolderLock::take(home)?);
         }
-        let raw: Arc<dyn Volume> = Arc::new(LocalVolume::open(&from).map_err(EngineError::from)?);
-        let volume = encryption::recovered(&raw, settings, kit, clock)?;
+        let local: Arc<dyn Volume> = Arc::new(LocalVolume::open(&from).map_err(EngineError::from)?);
+        let volume = encryption::recovered(&local, settings, kit, clock)?;
         let repository = repository_on(&*volume)?.ok_or_else(|| {
             ServiceError::invalid(format!(
                 "{} holds nothing of a repository that can be read; name the folder {BLOBS:?} of the lost server",
                 from.display()
             ))
         })?;
-        encryption::refuse_plain(&raw, &volume, &data_dir, repository)?;
+        encryption::refuse_plain(&local, &volume, &data_dir, repository)?;
         adopt_volume(&from, &data_dir.join(BLOBS))?;
-        Ok(Self { data_dir, volume, repository, brought: None, _locks: locks })
+        // (T15) Before anything is called lost.
+        let missing = find_missing(&local, repository, settings, &Budget::find(settings)?, clock)?;
+        Ok(Self { data_dir, volume, repository, brought: None, missing, _locks: locks })
     }
 
     /// As [`Recovery::begin`], of the bucket that the settings name: what is always needed is copied into the data folder,
@@ -159,7 +163,7 @@ impl Recovery {
             ServiceError::invalid("the bucket holds nothing of a repository that can be read")
         })?;
         encryption::refuse_plain(&raw, &volume, &data_dir, repository)?;
-        Ok(Self { data_dir, volume, repository, brought: Some(brought), _locks: locks })
+        Ok(Self { data_dir, volume, repository, brought: Some(brought), missing: None, _locks: locks })
     }
 
     /// Makes the catalog, not yet under its name. `given`: a file or folder of `holdfast-server snapshot` to use in place

@@ -14,15 +14,16 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_engine::EngineError;
 use holdfast_engine::clock::Clock;
+use holdfast_engine::ids::RepositoryId;
+use holdfast_engine::{EngineError, repository_on};
 use holdfast_proto::ErrorCode;
 use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
 use holdfast_sealing::{is_left_open, is_sealed_name};
 use holdfast_tiers::{
     AbsentVolume, Archive, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
     ThawCacheLimits, TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers,
-    note_made_of_bucket, survey,
+    note_made_of_bucket, survey, survey_missing,
 };
 use holdfast_volume::{
     BlobName, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer, ThrottleVolume, Volume,
@@ -131,6 +132,54 @@ pub(crate) fn bring(
     let writer = tiers.copies.other_writer().map_err(|error| unavailable(&error))?;
     let brought = Brought { blobs, fetched, requests: tiers.requests(), writer };
     Ok((Arc::new(volume), brought))
+}
+
+/// Looks in the bucket of the settings, if they name one, for containers that `local` lacks: a copy of the volume of
+/// `repository`, whose record is lost. Returns where that is and how many they are; from then on they are read from there.
+///
+/// # Errors
+/// `Unavailable` when the bucket cannot be listed: nothing may be called lost then. `Invalid`, when it is another
+/// repository's.
+pub(crate) fn find_missing(
+    local: &Arc<dyn Volume>,
+    repository: RepositoryId,
+    settings: &Settings,
+    budget: &Budget,
+    clock: &Arc<dyn Clock>,
+) -> Result<Option<(String, u64)>, ServiceError> {
+    if settings.s3.is_none() {
+        return Ok(None);
+    }
+    let opened = open(Arc::clone(local), settings, budget, clock)?;
+    let Some((volume, Tiers { location, copies, bucket: Some(bucket), .. })) = opened else {
+        return Ok(None);
+    };
+    let unavailable = |error: &dyn std::fmt::Display| {
+        let text = format!(
+            "cannot read {location}, where containers may lie that are missing here: {error}. Try again when it can be reached; \
+             or recover without it, with settings that do not name s3"
+        );
+        ServiceError::new(ErrorCode::Unavailable, text)
+    };
+    if let Some(other) = repository_on(&*bucket).map_err(|error| unavailable(&error))?
+        && other != repository
+    {
+        let text = format!("{location} holds copies of repository {other}, not of {repository}");
+        return Err(ServiceError::invalid(text));
+    }
+    let count = survey_missing(&**local, &*bucket, copies.record()).map_err(|error| match error {
+        SurveyError::Volume(error) => unavailable(&error),
+        SurveyError::Record(error) => record_error(error),
+    })?;
+    if count == 0 {
+        return Ok(None);
+    }
+    note_made_of_bucket(&**local).map_err(EngineError::from)?;
+    volume.fetch_ends(FETCH_THREADS, &mut Fetched::default()).map_err(|error| match error {
+        FetchError::Volume(error) => unavailable(&error),
+        FetchError::Record(error) => record_error(error),
+    })?;
+    Ok(Some((location, count)))
 }
 
 /// What recovery found in a bucket, and took.

@@ -63,8 +63,11 @@ impl TieredVolume {
         Ok(fetched)
     }
 
-    /// What is in containers that cannot be read without being thawed.
-    fn fetch_ends(&self, threads: NonZeroUsize, fetched: &mut Fetched) -> Result<(), FetchError> {
+    /// Brings what is in containers that cannot be read without being thawed.
+    ///
+    /// # Errors
+    /// As [`TieredVolume::fetch`].
+    pub fn fetch_ends(&self, threads: NonZeroUsize, fetched: &mut Fetched) -> Result<(), FetchError> {
         for names in self.archive().names()?.chunks(PAGE) {
             self.fetch_all(names.iter().filter_map(ends_name).collect(), threads, fetched)?;
         }

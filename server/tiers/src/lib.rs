@@ -3,7 +3,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `record.rs` | [`Record`]: what lies in the bucket and what is to go from there, in a database of its own; [`survey`] makes it of a listing |
+//! | `record.rs` | [`Record`]: what lies in the bucket and what is to go from there, in a database of its own |
 //! | `waiting.rs` | kinds of blobs in the order in which they are copied; blobs that are sealed and not copied yet, in memory, and those that could not be read |
 //! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption; [`AbsentVolume`] stands in for a bucket that is not configured any more |
 //! | `shared.rs` | state that these parts share: [`Remote`], the bucket, as each use of it sees it; requests to the archive, for its costs, and those under way |
@@ -21,6 +21,7 @@
 //! | `retain.rs` | makes what locked restore points need stay there (Object Lock) |
 //! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
 //! | `places.rs` | what lies where |
+//! | `survey.rs` | makes the record of a listing of the bucket |
 //! | `fetch.rs` | brings what should be at hand |
 //!
 //! Invariants (ORDERING, "Copies in a bucket"):
@@ -56,6 +57,7 @@ mod record;
 mod retain;
 mod round;
 mod shared;
+mod survey;
 mod thaw;
 mod thawed;
 mod volume;
@@ -69,9 +71,10 @@ pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_o
 pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
-pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals, SurveyError, survey};
+pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
 pub use retain::{Extended, Extending, Keep};
 pub use shared::{ArchiveAsked, AskedThaws, Remote, Travels};
+pub use survey::{SurveyError, survey, survey_missing};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};
 pub use thawed::{ThawCacheLimits, ThawCacheTotals};
 pub use volume::{AbsentVolume, TieredVolume};

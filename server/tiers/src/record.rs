@@ -2,7 +2,7 @@
 //! catalog: the catalog tells of restore points, this one of blobs.
 //!
 //! A crash leaves whole transactions (`synchronous=FULL`). What was copied and is not in the record is found when the
-//! local listing is compared with it. When the record is lost, a listing of the bucket makes it anew ([`survey`]).
+//! local listing is compared with it. When the record is lost, a listing of the bucket makes it anew ([`crate::survey`]).
 
 mod cold;
 mod lease;
@@ -12,12 +12,10 @@ mod retention;
 use std::path::Path;
 use std::time::Duration;
 
-use holdfast_volume::{BlobEntry, BlobName, ListPage, RemoteVolume, VolumeError, list_all};
+use holdfast_types::owner;
+use holdfast_volume::{BlobEntry, BlobName, ListPage, VolumeError};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
-
-use crate::prices::DEFAULT_CLASS;
-use crate::waiting::{ENDS, Kind};
 
 pub use cold::ClassTotals;
 pub(crate) use cold::ColdRow;
@@ -144,6 +142,8 @@ impl Record {
     /// # Errors
     /// [`RecordError::OtherPlace`]; when the database cannot be used.
     pub fn open_or_create(path: &Path, location: &str) -> Result<Self, RecordError> {
+        // Root's would be closed to the server. What fails here fails below, too, and is told then.
+        let _ = owner::create(path);
         let mut connection =
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let tables: i64 = connection.query_row(TABLES, [], |row| row.get(0)).map_err(sql("open"))?;
@@ -478,69 +478,4 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, RecordError> {
 
 fn pragma(connection: &Connection, name: &str) -> Result<i32, RecordError> {
     connection.pragma_query_value(None, name, |row| row.get(0)).map_err(sql("open"))
-}
-
-/// Entries that become durable together.
-const BATCH: usize = 4096;
-
-/// Why there is no record.
-#[derive(Debug, thiserror::Error)]
-pub enum SurveyError {
-    #[error(transparent)]
-    Volume(#[from] VolumeError),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-}
-
-/// Makes the record of a listing of the bucket, for a server that is made of the bucket alone, or whose record is lost: a
-/// request for each 1,000 blobs, and nothing is opened, so nothing that lies in an archive is touched. Returns how many blobs that are. Repeating it does nothing.
-///
-/// # Errors
-/// When the bucket cannot be listed; the record's.
-pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
-    let mut count = 0;
-    for kind in Kind::ALL {
-        let Some(folder) = kind.folder() else { continue };
-        if kind == Kind::Mark {
-            match remote.stat(&folder) {
-                Ok(stat) => {
-                    record.add(&folder, stat.len)?;
-                    count += 1;
-                }
-                Err(VolumeError::NotFound { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
-            continue;
-        }
-        let mut batch = Vec::new();
-        for entry in list_all(remote, &folder) {
-            batch.push(entry?);
-            count += 1;
-            if batch.len() == BATCH {
-                record.add_all(std::mem::take(&mut batch))?;
-            }
-        }
-        record.add_all(batch)?;
-    }
-    survey_cold(remote, record)?;
-    Ok(count)
-}
-
-/// (T10) What may be cold has its ends beside it; a request for each tells its storage class.
-fn survey_cold(remote: &dyn RemoteVolume, record: &Record) -> Result<(), SurveyError> {
-    let Some(folder) = BlobName::new(ENDS) else { return Ok(()) };
-    for entry in list_all(remote, &folder) {
-        let entry = entry?;
-        let name = entry.name.as_str().strip_prefix(ENDS).and_then(|rest| rest.strip_prefix('/'));
-        let Some(name) = name.and_then(BlobName::new) else { continue };
-        match remote.look(&name) {
-            Ok(look) => {
-                record.note_frozen(&name, look.class.as_deref().unwrap_or(DEFAULT_CLASS))?;
-                record.note_beside(&name, entry.len)?;
-            }
-            Err(VolumeError::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }

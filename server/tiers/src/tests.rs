@@ -20,7 +20,7 @@ use holdfast_types::clock::ManualClock;
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put, volume_suite};
 use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
 
-use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey};
+use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey, survey_missing};
 
 type Bucket = FaultyVolume<MemoryVolume>;
 

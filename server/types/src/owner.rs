@@ -28,7 +28,19 @@ pub fn adopt(made: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// The same of a folder that was just made.
+/// Makes an empty file that is given to the owner of its folder as in [`adopt`], for a database that is opened by its name
+/// next; one that is there stays as it is.
+///
+/// # Errors
+/// The system's.
+pub fn create(path: &Path) -> io::Result<()> {
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => adopt(&made?, path),
+    }
+}
+
+/// As [`adopt`], of a folder that was just made.
 ///
 /// # Errors
 /// As [`adopt`].

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 
-use holdfast_types::owner::{adopt, adopt_folder};
+use holdfast_types::owner::{adopt, adopt_folder, create};
 
 const USER: u32 = 12_345;
 
@@ -19,6 +19,11 @@ fn what_has_another_name_or_is_a_link_is_not_given_away() {
     let made = folder.join("made");
     adopt(&File::create(&made).unwrap(), &made).unwrap();
     assert_eq!(uid(&made), USER);
+    let database = folder.join("database");
+    create(&database).unwrap();
+    fs::write(&database, b"x").unwrap();
+    create(&database).unwrap();
+    assert_eq!((uid(&database), fs::read(&database).unwrap()), (USER, b"x".to_vec()));
 
     let (theirs, linked) = (root.path().join("theirs"), folder.join("linked"));
     fs::write(&theirs, b"x").unwrap();

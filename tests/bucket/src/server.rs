@@ -17,11 +17,16 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use crate::faults::{Fault, Op, Plan};
 use crate::link::{InFlight, Traffic, Way, folder_of};
@@ -62,6 +67,8 @@ pub struct TestBucket {
     store: Store,
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
+    /// Of one that speaks TLS: the certificate of its own CA (PEM).
+    ca: Option<String>,
 }
 
 impl TestBucket {
@@ -77,13 +84,24 @@ impl TestBucket {
         Self::with(store)
     }
 
+    /// An empty one that is reached over HTTPS, with a certificate of a CA that only [`TestBucket::ca`] knows.
+    pub fn start_with_tls() -> Self {
+        Self::listening(Store::default(), Some(tls()))
+    }
+
     fn with(store: Store) -> Self {
+        Self::listening(store, None)
+    }
+
+    fn listening(store: Store, tls: Option<(TlsAcceptor, String)>) -> Self {
+        let (tls, ca) = tls.unzip();
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let mut builder = S3ServiceBuilder::new(store.clone());
         builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
         let service = builder.build();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = format!("{scheme}://{}", listener.local_addr().unwrap());
         let shared = Arc::new(Shared {
             healed: watch::Sender::new(0),
             plans: Mutex::default(),
@@ -96,8 +114,16 @@ impl TestBucket {
             outgoing: Way::default(),
             gets: InFlight::default(),
         });
-        runtime.spawn(listen(listener, service, Arc::clone(&shared)));
-        Self { endpoint, store, shared, runtime: Some(runtime) }
+        runtime.spawn(listen(listener, tls, service, Arc::clone(&shared)));
+        Self { endpoint, store, shared, runtime: Some(runtime), ca }
+    }
+
+    /// The certificate (PEM) of the CA to trust.
+    ///
+    /// # Panics
+    /// When it speaks plain HTTP.
+    pub fn ca(&self) -> &str {
+        self.ca.as_deref().expect("it speaks TLS")
     }
 
     /// Where it listens.
@@ -256,20 +282,49 @@ impl Drop for TestBucket {
     }
 }
 
-async fn listen(listener: TcpListener, service: S3Service, shared: Arc<Shared>) {
+/// A certificate for this machine's address, and that of the CA that signed it.
+fn tls() -> (TlsAcceptor, String) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &ca).unwrap();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config =
+        ServerConfig::builder().with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key);
+    (TlsAcceptor::from(Arc::new(config.unwrap())), ca.pem())
+}
+
+async fn listen(listener: TcpListener, tls: Option<TlsAcceptor>, service: S3Service, shared: Arc<Shared>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         if shared.is_away.load(Ordering::Acquire) {
             continue;
         }
-        let (service, shared) = (service.clone(), Arc::clone(&shared));
+        let (service, shared, tls) = (service.clone(), Arc::clone(&shared), tls.clone());
         tokio::spawn(async move {
-            let answer = service_fn(move |request| answer(request, service.clone(), Arc::clone(&shared)));
-            let http = hyper::server::conn::http1::Builder::new();
-            // A connection that a fault broke is one that ended with an error.
-            let _ = http.serve_connection(TokioIo::new(stream), answer).await;
+            match tls {
+                // Who does not trust the certificate goes away.
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(stream).await {
+                        serve(stream, service, shared).await;
+                    }
+                }
+                None => serve(stream, service, shared).await,
+            }
         });
     }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: S3Service,
+    shared: Arc<Shared>,
+) {
+    let answer = service_fn(move |request| answer(request, service.clone(), Arc::clone(&shared)));
+    let http = hyper::server::conn::http1::Builder::new();
+    // A connection that a fault broke is one that ended with an error.
+    let _ = http.serve_connection(TokioIo::new(stream), answer).await;
 }
 
 async fn answer(

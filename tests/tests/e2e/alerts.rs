@@ -139,7 +139,7 @@ const CASES: &[Case] = &[
     case(
         "HoldfastRunsFailing",
         "5m",
-        &[(r#"holdfast_last_run_failed_disks{namespace="n",backup_job="j"}"#, LONG)],
+        &[(r#"holdfast_job_failing_vms{namespace="n",backup_job="j"}"#, LONG)],
         "90m",
         &["20m", "200m"],
     ),

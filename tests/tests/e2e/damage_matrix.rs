@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdfast_tests::repository::copy_folder;
 use holdfast_tests::{Disk, Server};
 use tempfile::{TempDir, tempdir};
 
@@ -81,7 +82,7 @@ fn scene() -> Scene {
         // What there was before this backup: in the end, before the last.
         drop(fs::remove_dir_all(&stale));
         if data_dir.exists() {
-            copy(&data_dir, &stale);
+            copy_folder(&data_dir, &stale);
         }
         let server = Server::start(&data_dir);
         let seed = vm.len() as u64;
@@ -92,21 +93,8 @@ fn scene() -> Scene {
         assert!(status.success(), "{said}");
         disk
     });
-    copy(&data_dir, &sound);
+    copy_folder(&data_dir, &sound);
     Scene { _folder: folder, data_dir, sound, stale, disks, token }
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), &to).unwrap();
-        }
-    }
 }
 
 fn spoil(path: &Path, fault: Fault) {
@@ -131,7 +119,7 @@ impl Scene {
     /// Puts every byte back.
     fn bring_back(&self) {
         fs::remove_dir_all(&self.data_dir).unwrap();
-        copy(&self.sound, &self.data_dir);
+        copy_folder(&self.sound, &self.data_dir);
     }
 
     fn restores(&self, server: &Server) -> bool {
@@ -216,7 +204,7 @@ fn the_catalogs_log() {
     agent.back_up("web", &[scene.disks[0].arg()]);
     server.kill();
     fs::remove_dir_all(&scene.sound).unwrap();
-    copy(&scene.data_dir, &scene.sound);
+    copy_folder(&scene.data_dir, &scene.sound);
     let wrong: Vec<String> = [Flip, Truncate, Empty, Delete, Garbage]
         .into_iter()
         .map(|fault| (fault, scene.differs("catalog.db-wal", fault, Opens)))

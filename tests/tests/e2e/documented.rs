@@ -2,12 +2,16 @@
 //! by the real programs, with small disks and numbers in place of the reader's; every command that is only
 //! mentioned must exist with the options it is mentioned with.
 
-use std::path::Path;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use holdfast_bucket::{ACCESS_KEY, BUCKET, SECRET_KEY, TestBucket};
 use holdfast_tests::documents::{Command, commands};
+use holdfast_tests::repository::{copy_folder, files, give_to, not_of};
+use holdfast_tests::server::Options;
 use holdfast_tests::web::get;
-use holdfast_tests::{Disk, Server, program, tools, xtask};
+use holdfast_tests::{Disk, Server, program, tools, wait_for, xtask};
 use tempfile::{TempDir, tempdir};
 
 /// Options whose value is the reader's, and a value for here. Addresses are those of the test's own server.
@@ -45,20 +49,53 @@ const NOT_RUN: [&[&str]; 4] = [&["demo"], &["test"], &["fix"], &["bench", "wan"]
 /// small disks.
 const NOT_REACHED: [&str; 2] = ["took longer than", "targets missed"];
 
+/// The user that the server runs as, where there may be one.
+const USER: u32 = 54_321;
+
+/// How the reader's server is set up, and who types the commands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    /// Root, beside a server of another user; otherwise the server's user.
+    as_root: bool,
+    /// A bucket has copies of everything.
+    pub(super) with_bucket: bool,
+}
+
+impl Setting {
+    const ONE_USER: Self = Self { as_root: false, with_bucket: false };
+
+    /// All that this machine allows.
+    pub(super) fn all() -> Vec<Self> {
+        let users: &[bool] = if is_root() {
+            &[false, true]
+        } else {
+            tools::skip("only root can be two users");
+            &[false]
+        };
+        let with = |as_root: bool| [false, true].map(|with_bucket| Self { as_root, with_bucket });
+        users.iter().flat_map(|as_root| with(*as_root)).collect()
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// A server with a VM, as the reader of one block has it.
-struct Scene {
-    folder: TempDir,
-    server: Server,
+pub(super) struct Scene {
+    pub(super) folder: TempDir,
+    pub(super) server: Option<Server>,
     backup: String,
+    pub(super) setting: Setting,
+    pub(super) bucket: Option<TestBucket>,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new(setting: Setting) -> Self {
         let folder = tempdir().unwrap();
         for (_, name) in FOLDERS {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        let server = Server::start(&folder.path().join("repository"));
         let disks: Vec<String> = (1..)
             .zip(["web-root", "web-data", "web-snapshot"])
             .map(|(seed, name)| {
@@ -66,30 +103,132 @@ impl Scene {
                 disk.arg().to_owned()
             })
             .collect();
+        let bucket = setting.with_bucket.then(TestBucket::start);
+        let mut scene = Self { folder, server: None, backup: String::new(), setting, bucket };
+        scene.configure();
+        scene.give(scene.folder.path());
+        scene.start();
         let data = format!("data={}", disks[1]);
-        server.agent().run(&["backup", "--vm", "web", &disks[0], &data]).ok();
-        let backup = server.agent().backups("web").remove(0);
-        server.token("tenant", "backup", &["berlin"]);
-        Self { folder, server, backup }
+        scene.server().agent().run(&["backup", "--vm", "web", &disks[0], &data]).ok();
+        scene.backup = scene.server().agent().backups("web").remove(0);
+        scene.server().token("tenant", "backup", &["berlin"]);
+        scene
+    }
+
+    /// The settings of the server, which name the bucket.
+    fn configure(&self) {
+        let mut text = String::new();
+        if let Some(bucket) = &self.bucket {
+            let credentials = self.folder.path().join("settings/credentials");
+            let keys = format!("aws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {SECRET_KEY}\n");
+            std::fs::write(&credentials, format!("[default]\n{keys}")).unwrap();
+            let endpoint = bucket.endpoint();
+            text = format!(
+                "s3 = \"s3://{BUCKET}/site\"\ns3_endpoint = {endpoint:?}\ns3_path_style = true\n\
+                 s3_plain = true\ns3_credentials = {credentials:?}\n"
+            );
+        }
+        std::fs::write(self.config(), text).unwrap();
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.path().join("settings/server.toml")
+    }
+
+    /// What a folder of the reader's machine is here.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(super) fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    /// As its unit starts it.
+    fn options(&self) -> Options {
+        let options = Server::options().args(&["--config", self.config().to_str().unwrap()]);
+        if is_root() { options.user(USER) } else { options }
+    }
+
+    pub(super) fn start(&mut self) {
+        self.try_start().unwrap();
+    }
+
+    /// What it says when it does not start.
+    pub(super) fn try_start(&mut self) -> Result<(), String> {
+        let server = self.options().try_start(&self.path("repository"));
+        self.server = Some(server.map_err(|(_, said)| said)?);
+        Ok(())
+    }
+
+    /// Gives a folder to the server's user.
+    pub(super) fn give(&self, folder: &Path) {
+        if is_root() {
+            give_to(folder, USER);
+        }
+    }
+
+    pub(super) fn stop(&mut self) {
+        let (status, said) = self.server.take().unwrap().stop();
+        assert!(status.success(), "{said}");
+    }
+
+    /// Waits until the bucket has all that is here.
+    pub(super) fn wait_for_copies(&self) {
+        let Some(bucket) = &self.bucket else { return };
+        let blobs = self.path("repository/blobs");
+        wait_for("the copies", || {
+            let keys = bucket.keys();
+            let here = ["containers", "points"].into_iter().flat_map(|kind| files(&blobs.join(kind)));
+            let mut names = here.map(|path| path.strip_prefix(&blobs).unwrap().display().to_string());
+            names.all(|name| keys.contains(&format!("site/{name}"))).then_some(())
+        });
+    }
+
+    /// A command as whoever types it.
+    fn typed(&self, mut command: std::process::Command) -> std::process::Command {
+        if is_root() && !self.setting.as_root {
+            command.uid(USER).gid(USER);
+        }
+        command.current_dir(self.path("output"));
+        command
+    }
+
+    /// `holdfast-server`, told of the settings. `place`: where in the bucket, and in which folder.
+    fn maintain(&self, place: &str, args: &[String]) -> std::process::Command {
+        let mut command = program("holdfast-server");
+        command.args(args).env("HOLDFAST_CONFIG", self.config());
+        command.env("HOLDFAST_DATA_DIR", self.path(place));
+        if self.bucket.is_some() && place != "repository" {
+            command.env("HOLDFAST_S3", format!("s3://{BUCKET}/{place}"));
+        }
+        self.typed(command)
     }
 
     /// Runs a command as the document shows it.
-    fn run(&self, command: &Command) -> Result<(), String> {
+    pub(super) fn run(&mut self, command: &Command) -> Result<(), String> {
         let args = self.stand_in(command)?;
-        match command.program.as_str() {
-            "curl" => self.ask(&args),
-            "holdfast" => {
+        match (command.program.as_str(), args.first().map_or("", String::as_str)) {
+            ("curl", _) => self.ask(&args),
+            ("systemctl", "stop") => {
+                self.stop();
+                Ok(())
+            }
+            ("systemctl", "start") => {
+                // A block that made a new data folder has started it already.
+                if self.server.is_none() {
+                    self.start();
+                }
+                Ok(())
+            }
+            ("holdfast", _) => {
                 let args: Vec<&str> = args.iter().map(String::as_str).collect();
-                done(&self.server.agent().command(&args).output().unwrap())
+                done(&self.typed(self.server().agent().command(&args)).output().unwrap())
             }
-            _ if args.first().is_some_and(|first| first == "serve") => self.serve(&args),
-            _ if args.first().is_some_and(|first| first == "recover") => self.recover(&args),
-            _ if args.first().is_some_and(|first| first == "key") => self.key(&args),
-            _ => {
-                let mut run = program("holdfast-server");
-                run.args(&args).env("HOLDFAST_DATA_DIR", self.server.data_dir());
-                done(&run.output().unwrap())
-            }
+            (_, "serve") => self.serve(&args),
+            (_, "recover") => self.recover(&args),
+            (_, "key") => self.key(&args),
+            _ => done(&self.maintain("repository", &args).output().unwrap()),
         }
     }
 
@@ -97,13 +236,16 @@ impl Scene {
     fn ask(&self, args: &[String]) -> Result<(), String> {
         let url = args.iter().find_map(|arg| arg.strip_prefix("https://")).ok_or("no address")?;
         let path = url.find('/').and_then(|at| url.get(at..)).ok_or("no path")?;
-        let answer = get(&self.server, path, &self.server.admin_token());
+        let answer = get(self.server(), path, &self.server().admin_token());
         if answer.status == 200 { Ok(()) } else { Err(format!("{}: {}", answer.status, answer.text())) }
     }
 
     /// A server of its own with the same options; where it listens and keeps its data is the harness's.
     fn serve(&self, args: &[String]) -> Result<(), String> {
         let (mut options, mut rest) = (Server::options(), args.iter().skip(1));
+        if is_root() && !self.setting.as_root {
+            options = options.user(USER);
+        }
         while let Some(arg) = rest.next() {
             if ["--data-dir", "--grpc", "--http"].contains(&arg.as_str()) {
                 rest.next();
@@ -111,35 +253,83 @@ impl Scene {
                 options = options.arg(arg);
             }
         }
-        let server = options.try_start(&self.folder.path().join("another")).map_err(|(_, said)| said)?;
+        let server = options.try_start(&self.path("another")).map_err(|(_, said)| said)?;
         let (status, said) = server.stop();
         if status.success() { Ok(()) } else { Err(said) }
     }
 
     /// Of an encrypted repository at rest.
     fn key(&self, args: &[String]) -> Result<(), String> {
-        let folder = self.folder.path().join("encrypted");
-        if !folder.exists() {
-            let server = Server::options().arg("--encrypt").try_start(&folder).map_err(|(_, said)| said)?;
-            server.stop();
+        if !self.path("encrypted").exists() {
+            self.encrypted_server()?;
         }
         let mut args = args.to_vec();
         if let Some(at) = args.iter().position(|arg| arg == "--data-dir") {
             args.drain(at..at + 2);
         }
-        done(&program("holdfast-server").args(&args).env("HOLDFAST_DATA_DIR", folder).output().unwrap())
+        let output = self.maintain("encrypted", &args).output().unwrap();
+        if args.iter().any(|arg| arg == "export-kit") {
+            std::fs::write(self.path("output/kit.txt"), &output.stdout).unwrap();
+        }
+        done(&output)
     }
 
-    /// Of a volume as it is now, and beside the server: what follows in the block is about tokens of one that runs.
+    /// Starts and stops the server of the encrypted repository.
+    pub(super) fn encrypted_server(&self) -> Result<(), String> {
+        let place = format!("s3://{BUCKET}/encrypted");
+        let place = if self.bucket.is_some() { &["--s3", &place][..] } else { &[] };
+        let server = self.options().arg("--encrypt").args(place).try_start(&self.path("encrypted"));
+        let (status, said) = server.map_err(|(_, said)| said)?.stop();
+        if status.success() { Ok(()) } else { Err(said) }
+    }
+
+    /// Of a volume as it is now, and beside the server: what follows in the block is about tokens of one that runs. With a
+    /// bucket the volume lacks what lies there.
     fn recover(&self, args: &[String]) -> Result<(), String> {
-        copy(&self.server.data_dir().join("blobs"), &self.folder.path().join("lost/blobs"));
+        self.wait_for_copies();
+        let lost = self.path("lost/blobs");
+        if !lost.exists() {
+            copy_folder(&self.server().data_dir().join("blobs"), &lost);
+        }
+        if self.bucket.is_some() {
+            for path in files(&lost.join("containers")) {
+                std::fs::remove_file(path).unwrap();
+            }
+        }
+        let new = self.path("recovered");
+        std::fs::create_dir_all(&new).unwrap();
+        self.give(&self.path("lost"));
+        self.give(&new);
         let mut args = args.to_vec();
         if let Some(at) = args.iter().position(|arg| arg == "--data-dir") {
-            args[at + 1] = self.folder.path().join("recovered").display().to_string();
+            args.drain(at..at + 2);
         }
-        done(&program("holdfast-server").args(&args).output().unwrap())?;
-        self.server.token("hv1", "backup", &["default"]);
+        args.extend(["--data-dir".to_owned(), new.display().to_string()]);
+        done(&self.maintain("repository", &args).output().unwrap())?;
+        let server = self.options().try_start(&new).map_err(|(_, said)| said)?;
+        assert_eq!(server.agent().backups("web"), [self.backup.as_str()]);
+        let restored = server.agent().run(&["verify", "--all"]);
+        server.stop();
+        if !restored.succeeded() {
+            return Err(restored.said());
+        }
+        self.server().token("hv1", "backup", &["default"]);
         Ok(())
+    }
+
+    /// The server starts again, whoever worked on its folders.
+    pub(super) fn ends_well(mut self) -> Result<(), String> {
+        if self.server.is_some() {
+            self.stop();
+        }
+        for name in ["repository", "recovered", "encrypted"] {
+            let left = if is_root() { not_of(&self.path(name), USER) } else { Vec::new() };
+            if !left.is_empty() {
+                return Err(format!("{:?}: not the server's: {left:?}", self.setting));
+            }
+        }
+        let started = self.options().try_start(&self.path("repository"));
+        started.map(|server| drop(server.stop())).map_err(|(_, said)| format!("{:?}: {said}", self.setting))
     }
 
     /// The command's arguments with everything of the reader's replaced.
@@ -171,21 +361,10 @@ impl Scene {
         let (rest, ours) = known.ok_or_else(|| unknown(path))?;
         let folder = self.folder.path().join(ours);
         if rest == "/*" {
-            return Ok(files(&folder));
+            return Ok(files(&folder).iter().map(|path| path.display().to_string()).collect());
         }
         let path = folder.join(rest.trim_start_matches('/'));
         Ok(vec![format!("{name}{}", path.display())])
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to.join(entry.file_name()));
-        } else {
-            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-        }
     }
 }
 
@@ -201,11 +380,6 @@ fn corpus(folder: &Path) -> String {
 
 fn unknown(word: &str) -> String {
     format!("{word} is the reader's: say in tests/tests/e2e/documented.rs what stands for it here")
-}
-
-fn files(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    entries.map(|entry| entry.unwrap().path().display().to_string()).collect()
 }
 
 /// `BACKUP`, `N`, `DIR`, `[NAME=]PATH`: nothing that a program would be given.
@@ -250,19 +424,34 @@ fn commands_shown_to_administrators_run() {
     let shown: Vec<Command> =
         commands().into_iter().filter(|command| is_run(command) && !is_for_developers(command)).collect();
     assert!(shown.len() > 10, "the documents show commands: {shown:?}");
-    let mut failures = Vec::new();
-    for block in shown.chunk_by(|a, b| a.block == b.block) {
-        let scene = Scene::new();
-        for command in block {
-            failures.extend(scene.run(command).err().map(|why| wrong(command, &why)));
+    let settings = Setting::all();
+    let all: Vec<usize> = (0..settings.len()).collect();
+    let in_one = |at: usize| -> Vec<String> {
+        let (setting, mut failures) = (settings[at], Vec::new());
+        for block in shown.chunk_by(|a, b| a.block == b.block) {
+            // Agents work the same whoever runs them.
+            if at > 0 && !block.iter().any(|command| command.program == "holdfast-server") {
+                continue;
+            }
+            let mut scene = Scene::new(setting);
+            for command in block {
+                let why = scene.run(command).err();
+                failures.extend(why.map(|why| wrong(command, &format!("{setting:?}: {why}"))));
+            }
+            failures.extend(scene.ends_well().err());
         }
-    }
+        failures
+    };
+    let failures = std::thread::scope(|scope| {
+        let threads: Vec<_> = all.iter().map(|at| scope.spawn(|| in_one(*at))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
     report(&failures);
 }
 
 #[test]
 fn commands_shown_to_developers_run() {
-    let scene = Scene::new();
+    let scene = Scene::new(Setting::ONE_USER);
     let mut failures = Vec::new();
     let mut count = 0;
     for command in commands().into_iter().filter(|command| is_run(command) && is_for_developers(command)) {

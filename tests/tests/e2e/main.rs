@@ -67,6 +67,8 @@ mod rest;
 mod restore_connections;
 mod retention;
 #[cfg(test)]
+mod runbooks;
+#[cfg(test)]
 mod scrub;
 #[cfg(test)]
 mod shutdown;

@@ -101,6 +101,29 @@ fn the_table_is_for_people_and_has_totals() {
     assert!(!text.contains('\u{1b}'), "no colours where no one looks");
 }
 
+/// Of the restore points whose rows are shown, and of no other.
+#[test]
+fn a_change_that_was_accepted_is_said() {
+    let folder = tempdir().unwrap();
+    let server = Server::start(&folder.path().join("repository"));
+    let agent = server.agent();
+    let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 6 << 20);
+    agent.back_up("web", &[disk.arg()]);
+    agent.back_up("db", &[disk.arg()]);
+    disk.resize(4 << 20);
+    agent.back_up("web", &[disk.arg(), "--accept-change"]);
+    let changed = agent.backups("web").remove(0);
+    let said = agent.run(&["report"]).ok().said();
+    let lines: Vec<_> =
+        said.lines().filter(|line| line.contains("less than the one before, as accepted")).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    assert!(lines[0].contains(&changed) && lines[0].contains("VM web"), "{said}");
+    let json = agent.run(&["report", "--json"]).ok().text();
+    let json: serde_json::Value = serde_json::from_str(json.trim()).unwrap();
+    assert_eq!(json["accepted_changes"], serde_json::json!([changed]));
+    assert!(!agent.run(&["report", "--vm", "db"]).ok().said().contains("as accepted"));
+}
+
 #[test]
 fn a_failed_run_is_in_the_details() {
     let folder = tempdir().unwrap();

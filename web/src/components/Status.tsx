@@ -81,6 +81,15 @@ export function PartialBadge({ missing }: { missing: readonly string[] }) {
   );
 }
 
+/** Its backup was told to accept that a disk was smaller than before, or gone; nothing for all others. */
+export function ChangedBadge({ accepted }: { accepted: boolean }) {
+  return accepted ? (
+    <Badge tone="warn" icon="drop" term="accepted_change">
+      less than before
+    </Badge>
+  ) : null;
+}
+
 /** What keeps a restore point from being deleted; nothing when nothing does. */
 export function KeptBadges({ point }: { point: { locked_until: string | null; hold: Hold | null } }) {
   const { locked_until: until, hold } = point;

@@ -121,6 +121,7 @@ export const DEFINITIONS = define({
     unit: "bytes",
   },
   data_bytes: { label: "Data", text: "Bytes of the disk without holes and zeros.", unit: "bytes" },
+  accepted_change: { label: "Less than before", text: "A disk was smaller than in the restore point before this one, or gone, and the backup was told to accept that." },
   partial: { label: "Partial", text: "Some disks of the VM could not be read when this restore point was made, so it does not contain them." },
   latest: { label: "Latest", text: "When the latest restore point was finished." },
   stale: { label: "Stale", text: "No complete restore point in the last 26 hours: one that lacks a disk does not count." },

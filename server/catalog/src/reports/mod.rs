@@ -252,6 +252,11 @@ impl Catalog {
         self.report(|c| sqlite::overviews::backup_costs(c, backups))
     }
 
+    /// Those of these backups with a disk that was smaller than before, or gone, as they were told to accept.
+    pub fn accepted_changes(&self, backups: &[BackupId]) -> Result<Vec<BackupId>> {
+        self.report(|c| sqlite::overviews::accepted_changes(c, backups))
+    }
+
     /// Containers added up by class and state; kinds without containers are not there.
     pub fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>> {
         validate::scope(namespaces)?;

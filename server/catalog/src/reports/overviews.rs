@@ -171,6 +171,8 @@ pub struct JobOverview {
     pub vms: u64,
     /// The run begun last.
     pub last_run: Option<LastRun>,
+    /// VMs of which a disk failed in this job since the VM was last backed up as a whole, by any job; removed ones left out.
+    pub failing_vms: u64,
     /// Over all its runs, failed rows included, as far as sums are kept: `rows`, `failed`, `bytes`, `new_bytes`,
     /// `post_lc`, `meta_bytes` and `wire_bytes`. The rest is empty.
     pub sums: Totals,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use holdfast_types::owner;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
@@ -18,6 +19,10 @@ const STATEMENTS: usize = 64;
 pub(crate) fn open_writer(path: &Path, create: bool, busy_timeout: Duration) -> Result<Connection> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, create);
+    if create {
+        // Root's would be closed to the server. What fails here fails there, too, and is told then.
+        let _ = owner::create(path);
+    }
     let connection = open(path, flags, busy_timeout)?;
     // A transaction is on the disk when it returns: nothing else makes a backup exist.
     connection.pragma_update(None, "synchronous", "FULL").or_error("set up")?;

@@ -32,6 +32,8 @@ pub(super) struct Job {
     /// Different VMs it has backed up, or tried to
     vms: u64,
     last_run: Option<LastRun>,
+    /// VMs that failed in this job, in whole or in part, since they were last backed up as a whole, by any job
+    failing_vms: u64,
     /// Logical bytes of all its runs
     bytes: u64,
     new_bytes: u64,
@@ -77,6 +79,7 @@ pub(super) async fn list(
                     disks: run.disks,
                     failed: run.failed,
                 }),
+                failing_vms: job.failing_vms,
                 bytes: job.sums.bytes,
                 new_bytes: job.sums.new_bytes,
                 stored_bytes: job.sums.post_lc.saturating_add(job.sums.meta_bytes),

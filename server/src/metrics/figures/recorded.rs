@@ -30,7 +30,7 @@ struct Job {
     runs: u64,
     done: u64,
     failed: u64,
-    last_failed: u64,
+    failing: u64,
     pre_comp: u64,
     new: u64,
     post_lc: u64,
@@ -122,7 +122,7 @@ fn add_job(samples: &mut Samples, labels: &JobLabels, job: &Job) {
     let names = [labels.namespace.as_str(), labels.backup_job.as_str()];
     for (definition, value) in [
         (&n::RECORDED_RUNS, job.runs),
-        (&n::LAST_RUN_FAILED, job.last_failed),
+        (&n::JOB_FAILING_VMS, job.failing),
         (&n::RECORDED_PRE_COMP, job.pre_comp),
         (&n::RECORDED_NEW, job.new),
         (&n::RECORDED_POST_LC, job.post_lc),
@@ -157,12 +157,12 @@ fn add_namespace(samples: &mut Samples, label: &str, namespace: &Namespace, now_
 
 fn by_label(labels: &LabelTable, jobs: &[JobOverview]) -> BTreeMap<JobLabels, Job> {
     let mut sums: BTreeMap<JobLabels, Job> = BTreeMap::new();
-    for JobOverview { namespace_name, job, runs, last_run, sums: of_job, .. } in jobs {
+    for JobOverview { namespace_name, job, runs, failing_vms, sums: of_job, .. } in jobs {
         let sum = sums.entry(labels.job(namespace_name, job)).or_default();
         sum.runs += runs;
         sum.done += of_job.rows.saturating_sub(of_job.failed);
         sum.failed += of_job.failed;
-        sum.last_failed += last_run.as_ref().map_or(0, |run| run.failed);
+        sum.failing += failing_vms;
         sum.pre_comp = sum.pre_comp.saturating_add(of_job.bytes);
         sum.new = sum.new.saturating_add(of_job.new_bytes);
         sum.post_lc = sum.post_lc.saturating_add(of_job.post_lc);

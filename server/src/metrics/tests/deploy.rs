@@ -138,7 +138,7 @@ fn alerts_ask_for_metrics_that_exist_and_say_what_to_do() {
         "holdfast_damaged_restore_points",
         "holdfast_open_damage",
         "holdfast_scrub_pass_age_seconds",
-        "holdfast_last_run_failed_disks",
+        "holdfast_job_failing_vms",
         "holdfast_bucket_lag_seconds",
         "holdfast_bucket_failing",
         "holdfast_schedules_skipped_total",

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use holdfast_bucket::{BUCKET, Op};
-use holdfast_tests::Disk;
+use holdfast_bucket::{BUCKET, Op, TestBucket};
 use holdfast_tests::repository::files;
+use holdfast_tests::{Disk, Server};
 
 use super::{Site, stop};
 
@@ -51,6 +51,39 @@ fn a_blank_machine_comes_back_from_the_bucket_and_a_printed_page() {
     assert_eq!(server.agent().read_back("mail"), late.bytes());
     stop(server);
     site.assert_same(&new);
+}
+
+/// As in the container image: the system's certificates say which object stores are trusted, unless the settings do.
+#[test]
+fn a_bucket_over_https_is_reached_if_its_certificate_is_trusted() {
+    let bucket = TestBucket::start_with_tls();
+    let ca = bucket.ca().to_owned();
+    let site = Site::of(bucket, "encryption = \"on\"\n");
+    let data_dir = site.path("repository");
+    let roots = site.path("ca.pem");
+    fs::write(&roots, ca).unwrap();
+    let disk = Disk::of_noise(site.path("disk.raw"), 10, 4 << 20);
+
+    let server = site.start(&data_dir);
+    server.agent().back_up("web", &[disk.arg()]);
+    let said = site.wait_for_failure(&data_dir, "certificate");
+    assert!(said.contains("invalid peer certificate") && said.contains("s3_ca"), "{said}");
+    assert_eq!(site.bucket.keys(), [""; 0]);
+    stop(server);
+
+    let options = Server::options().args(&["--config", site.config.to_str().unwrap()]);
+    let server = options.env("SSL_CERT_FILE", roots.to_str().unwrap()).start(&data_dir);
+    site.wait_up_to_date(&data_dir);
+    stop(server);
+    site.assert_exact(&data_dir);
+
+    let late = Disk::of_noise(site.path("late.raw"), 11, 4 << 20);
+    site.configure(&format!("encryption = \"on\"\ns3_ca = {roots:?}\n"));
+    let server = site.start(&data_dir);
+    server.agent().back_up("late", &[late.arg()]);
+    site.wait_up_to_date(&data_dir);
+    stop(server);
+    site.assert_exact(&data_dir);
 }
 
 /// A file that is lost here is read from there.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use holdfast_bucket::Op;
-use holdfast_tests::repository::files;
+use holdfast_tests::repository::{copy_folder, files};
 use holdfast_tests::{Disk, Server, wait_for};
 
 use super::{Site, stop};
@@ -100,4 +100,63 @@ fn while_the_bucket_is_away_nothing_is_moved_and_only_what_was_is_missed() {
     site.bucket.heal();
     assert_eq!(agent.read_back("old"), old.bytes());
     stop(server);
+}
+
+/// A copy of the volume as rsync makes one that was not told of `blobs/ends`: what lies in the bucket alone is missing
+/// without a trace.
+#[test]
+fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lost() {
+    let site = Site::with(MOVING);
+    let data_dir = site.path("repository");
+    let server = site.start(&data_dir);
+    let disk = Disk::of_noise(site.path("disk.raw"), 10, 12 << 20);
+    server.agent().back_up("web", &[disk.arg()]);
+    site.wait_up_to_date(&data_dir);
+    reclaim(&server);
+    let late = Disk::of_noise(site.path("late.raw"), 11, 6 << 20);
+    server.agent().back_up("late", &[late.arg()]);
+    site.wait_up_to_date(&data_dir);
+    stop(server);
+    let copy = site.path("copy");
+    copy_folder(&data_dir.join("blobs"), &copy);
+    fs::remove_dir_all(copy.join("ends")).unwrap();
+    let (kit, new) = (site.path("repository/repository.key"), site.path("new"));
+    fs::create_dir(&new).unwrap();
+    fs::copy(kit, new.join("repository.key")).unwrap();
+    fs::remove_file(data_dir.join("catalog.db")).unwrap();
+    let from = ["--from", copy.to_str().unwrap()];
+
+    // While it cannot be asked, nothing is called lost.
+    site.bucket.go_away();
+    let (status, said) = site.maintain(&new, "recover", &from);
+    assert_eq!(status.code(), Some(9), "{said}");
+    assert!(said.contains("that do not name s3") && !new.join("catalog.db").exists(), "{said}");
+    site.bucket.heal();
+    // A bucket of another repository says nothing of this one.
+    let mark = site.bucket.object("site/repository").unwrap().bytes;
+    stop(Server::start(&site.path("another")));
+    site.bucket.replace("site/repository", fs::read(site.path("another/blobs/repository")).unwrap());
+    let (status, said) = site.maintain(&new, "recover", &from);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("holds copies of repository"), "{said}");
+    site.bucket.replace("site/repository", mark);
+
+    let (status, said) = site.maintain(&new, "recover", &from);
+    assert!(status.success(), "{said}");
+    assert!(
+        said.contains("containers that the volume lacks") && said.contains("missing or damaged: 0"),
+        "{said}"
+    );
+    let server = site.start(&new);
+    assert_eq!(server.agent().read_back("web"), disk.bytes());
+    assert_eq!(server.agent().read_back("late"), late.bytes());
+    let verified = server.agent().run(&["verify", "--all"]).ok().said();
+    assert!(verified.contains("Verified 2 restore points"), "{verified}");
+    stop(server);
+    // Without the record, and without the bucket, it is still known that something lies there.
+    for name in ["tiers.db", "tiers.db-wal", "tiers.db-shm"] {
+        let _ = fs::remove_file(new.join(name));
+    }
+    let (status, said) = Server::options().try_start(&new).unwrap_err();
+    assert!(!status.success() && said.contains("set s3"), "{said}");
 }

@@ -1,11 +1,10 @@
 //! Keys that are destroyed with their namespace, and tables of keys that were put back.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, lchown};
 use std::path::{Path, PathBuf};
 
 use holdfast_tests::disk::assert_same;
-use holdfast_tests::repository::files;
+use holdfast_tests::repository::{files, give_to, not_of};
 use holdfast_tests::server::maintain;
 use holdfast_tests::web::get;
 use holdfast_tests::{Disk, Server, program, tools};
@@ -158,20 +157,6 @@ fn a_kit_whose_page_cannot_be_written_is_taken_back() {
     assert_eq!((&after["slots"], &after["recovery_kit"]), (&before["slots"], &false.into()));
 }
 
-/// Owners of all files and folders below `folder`, by path.
-fn owners(folder: &Path) -> Vec<(PathBuf, u32)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        let metadata = entry.metadata().unwrap();
-        found.push((entry.path(), metadata.uid()));
-        if metadata.is_dir() {
-            found.extend(owners(&entry.path()));
-        }
-    }
-    found
-}
-
 /// A server that runs as a user of its own opens nothing of root's.
 #[test]
 fn what_root_makes_offline_belongs_to_the_server() {
@@ -180,22 +165,34 @@ fn what_root_makes_offline_belongs_to_the_server() {
         return tools::skip("only root can give files to another user");
     }
     let scene = Scene::new(&["--encrypt"]);
-    let give = |path: &Path| lchown(path, Some(UID), Some(UID)).unwrap();
-    give(&scene.data_dir);
-    owners(&scene.data_dir).iter().for_each(|(path, _)| give(path));
+    give_to(&scene.data_dir, UID);
     fs::remove_dir_all(scene.data_dir.join("blobs/index")).unwrap();
     fs::remove_dir_all(scene.data_dir.join("blobs/points")).unwrap();
     fs::remove_file(scene.data_dir.join("repository.lock")).unwrap();
+    let kit = scene.data_dir.with_extension("kit");
     for (command, args) in [
         ("check", &["--repair"][..]),
         ("rebuild-index", &[]),
         ("token", &["create", "--name", "new", "--role", "backup"]),
-        ("key", &["export-kit"]),
         ("key", &["rotate"]),
+        ("key", &["export-kit"]),
+        ("key", &["import", "--kit", kit.to_str().unwrap()]),
     ] {
+        if args.contains(&"import") {
+            fs::remove_file(scene.data_dir.join("repository.key")).unwrap();
+        }
         let (status, said) = maintain(&scene.data_dir, command, args);
         assert!(status.success(), "{command}: {said}");
-        let of_root: Vec<_> = owners(&scene.data_dir).into_iter().filter(|(_, uid)| *uid != UID).collect();
-        assert_eq!(of_root, [], "{command}");
+        assert_eq!(not_of(&scene.data_dir, UID), [""; 0].map(PathBuf::from), "{command} {args:?}");
+        fs::write(&kit, said).unwrap();
     }
+    // A catalog that is made of the restore points alone.
+    fs::remove_dir_all(scene.data_dir.join("blobs/snapshots")).unwrap();
+    for name in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
+        let _ = fs::remove_file(scene.data_dir.join(name));
+    }
+    let blobs = scene.data_dir.join("blobs");
+    let (status, said) = maintain(&scene.data_dir, "recover", &["--from", blobs.to_str().unwrap()]);
+    assert!(status.success(), "{said}");
+    assert_eq!(not_of(&scene.data_dir, UID), [""; 0].map(PathBuf::from), "{said}");
 }

@@ -7,6 +7,7 @@ import { Empty } from "../../components/Feedback";
 import { link } from "../../components/location";
 import { SimpleTable, type SimpleColumn } from "../../components/SimpleTable";
 import { Badge } from "../../components/Status";
+import { plural } from "../../format/numbers";
 import { minute, relative } from "../../format/time";
 
 const COLUMNS: SimpleColumn<Job>[] = [
@@ -17,13 +18,13 @@ const COLUMNS: SimpleColumn<Job>[] = [
   { id: "total", term: "bytes/post_lc", kind: "factor", value: (job) => job.total_factor },
 ];
 
-function LastRun({ job: { last_run: run } }: { job: Job }) {
+function LastRun({ job: { last_run: run, failing_vms: failing } }: { job: Job }) {
   if (run === null) return "–";
   return (
     <span className="nowrap" data-term="finished" data-exact={minute(run.finished)}>
-      {run.failed > 0 ? (
+      {failing > 0 || run.failed > 0 ? (
         <Badge tone="bad" icon="fail">
-          {run.failed} failed
+          {failing > 0 ? `${plural(failing, "VM")} failed` : `${run.failed} failed`}
         </Badge>
       ) : (
         <Badge tone="good" icon="check">

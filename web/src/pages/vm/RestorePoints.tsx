@@ -7,7 +7,7 @@ import { may, useWho } from "../../api/session";
 import { Command } from "../../components/Command";
 import { Empty } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
-import { DamagedBadge, KeptBadges, PartialBadge, VerifyBadge } from "../../components/Status";
+import { ChangedBadge, DamagedBadge, KeptBadges, PartialBadge, VerifyBadge } from "../../components/Status";
 import { show, TermLabel, tip, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { plural } from "../../format/numbers";
@@ -168,7 +168,7 @@ function Point({ point, chosen, mayKeep, tiers, onChoose }: PointProps) {
           </td>
         )}
         <th scope="row" data-term="finished" data-exact={`${second(point.finished)}, ${point.id}`}>
-          <span className="nowrap">{minute(point.finished)}</span> <PartialBadge missing={point.missing_disks} /> <DamagedBadge lost={point.damaged_bytes} />{" "}
+          <span className="nowrap">{minute(point.finished)}</span> <PartialBadge missing={point.missing_disks} /> <ChangedBadge accepted={point.accepted_change} /> <DamagedBadge lost={point.damaged_bytes} />{" "}
           <KeptBadges point={point} />
         </th>
         <td>{point.job}</td>

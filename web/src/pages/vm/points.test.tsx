@@ -32,6 +32,11 @@ const freed = (freed_bytes: number | null, points: readonly Backup[]) => ({
 });
 
 describe("restore points", () => {
+  it("say that they have less than the one before", async () => {
+    open([backup(0, { accepted_change: true }), backup(1)]);
+    expect((await screen.findAllByText("less than before")).length).toBe(1);
+  });
+
   it("are deleted only after what that frees was shown and confirmed", async () => {
     const log = open([backup(0), backup(3)], {
       "POST /restore-points/freed": freed(1_234_567, [backup(0)]),

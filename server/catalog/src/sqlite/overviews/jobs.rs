@@ -1,6 +1,6 @@
 //! The repository, jobs, namespaces and backups with what they cost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use holdfast_proto::details::Totals;
 use holdfast_types::ids::{BackupId, NamespaceId, RunId};
@@ -117,9 +117,11 @@ pub(crate) fn jobs(connection: &Connection, namespaces: Option<&[NamespaceId]>) 
     let select = "SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.runs, (SELECT r.id FROM runs r \
          WHERE r.job_id = j.id ORDER BY r.started_ms DESC, r.id DESC LIMIT 1) AS last_run \
          FROM jobs j JOIN namespaces n ON n.id = j.namespace_id";
+    let failing = failing_vms(connection, namespaces)?;
     let mut jobs = Vec::new();
     scope().each(connection, (select, "ORDER BY n.name, j.name"), |row| {
-        let Some((vms, sums)) = sums.remove(&id(row, "id").or_error("read")?) else { return Ok(()) };
+        let job = id(row, "id").or_error("read")?;
+        let Some((vms, sums)) = sums.remove(&job) else { return Ok(()) };
         let run: Option<[u8; 16]> = row.get("last_run").or_error("read")?;
         jobs.push(JobOverview {
             namespace: NamespaceId::from_bytes(id(row, "namespace_id").or_error("read")?),
@@ -128,6 +130,7 @@ pub(crate) fn jobs(connection: &Connection, namespaces: Option<&[NamespaceId]>) 
             runs: count(row, "runs").or_error("read")?,
             vms,
             last_run: run.map_or(Ok(None), |run| last_run(connection, run))?,
+            failing_vms: failing.get(&job).copied().unwrap_or(0),
             sums,
         });
         Ok(())
@@ -154,6 +157,49 @@ fn last_run(connection: &Connection, run: [u8; 16]) -> Result<Option<LastRun>> {
         )
         .and_then(|mut s| s.query_row([run], read).optional())
         .or_error("read")
+}
+
+/// Rows of a VM looked at, at most. One that was not whole in any of them fails in the jobs of these.
+const FAILING_ROWS: u32 = 100;
+
+/// Jobs with VMs that failed in them since they were last backed up as a whole, by any job, and how many VMs these are. A
+/// VM that was removed does not count.
+fn failing_vms(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+) -> Result<HashMap<[u8; 16], u64>> {
+    let mut vms: Vec<[u8; 16]> = Vec::new();
+    let mut conditions = Conditions::default();
+    conditions.in_namespaces("v.namespace_id", namespaces);
+    conditions.push("v.removed_ms IS NULL", []);
+    conditions.each(connection, ("SELECT v.id FROM vms v", ""), |row| {
+        vms.push(row.get(0).or_error("read")?);
+        Ok(())
+    })?;
+    let mut rows = connection
+        .prepare_cached(
+            "SELECT d.job_id, d.status = 'done', (SELECT b.missing_disks = '' FROM backups b WHERE b.id = d.backup_id) \
+             FROM details d WHERE d.vm_id = ? \
+             ORDER BY d.started_ms DESC, d.run_id DESC, d.session_id DESC LIMIT ?",
+        )
+        .or_error("read")?;
+    let mut failing = HashMap::new();
+    for vm in vms {
+        let mut jobs = BTreeSet::<[u8; 16]>::new();
+        let mut found = rows.query(params![vm, FAILING_ROWS]).or_error("read")?;
+        while let Some(row) = found.next().or_error("read")? {
+            let (is_done, is_whole): (bool, Option<bool>) =
+                (row.get(1).or_error("read")?, row.get(2).or_error("read")?);
+            match (is_done, is_whole) {
+                (true, Some(true)) => break,
+                // A restore point that was deleted since no longer says whether a disk was missing.
+                (true, None) => {}
+                _ => drop(jobs.insert(row.get(0).or_error("read")?)),
+            }
+        }
+        jobs.into_iter().for_each(|job| *failing.entry(job).or_default() += 1);
+    }
+    Ok(failing)
 }
 
 /// By name.
@@ -184,6 +230,18 @@ pub(crate) fn namespaces(
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Those of these backups that accepted a change.
+pub(crate) fn accepted_changes(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupId>> {
+    let mut statement =
+        connection.prepare_cached("SELECT accepted_change FROM backups WHERE id = ?").or_error("read")?;
+    let mut accepted = Vec::new();
+    for backup in backups {
+        let found = statement.query_row([backup.to_bytes()], |row| row.get::<_, bool>(0)).optional();
+        accepted.extend(found.or_error("read")?.filter(|is_accepted| *is_accepted).map(|_| *backup));
+    }
+    Ok(accepted)
 }
 
 /// Of each backup, in their order.

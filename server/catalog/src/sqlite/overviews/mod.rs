@@ -7,7 +7,7 @@ pub(crate) mod vms;
 pub(crate) use containers::{
     days as container_days, sample as sample_containers, totals as container_totals,
 };
-pub(crate) use jobs::{backup_costs, jobs, namespaces, repository};
+pub(crate) use jobs::{accepted_changes, backup_costs, jobs, namespaces, repository};
 #[cfg(test)]
 pub(crate) use vms::DISK_COST;
 pub(crate) use vms::{disks, vms};

@@ -24,6 +24,7 @@ cases![
     disks_are_those_of_latest_backups,
     jobs_tell_their_last_run,
     the_repository_adds_up,
+    a_job_with_a_failing_vm_says_so_until_it_is_backed_up,
     namespaces_add_up,
     backups_tell_what_they_added,
     containers_add_up,
@@ -354,6 +355,40 @@ fn the_repository_adds_up(f: &Fixture) {
     assert!(matches!(f.repository_overview(Some(&many), &[None]), Err(CatalogError::Invalid { .. })));
 }
 
+fn a_job_with_a_failing_vm_says_so_until_it_is_backed_up(f: &Fixture) {
+    let failing = || -> Vec<(String, u64)> {
+        let jobs = f.job_overviews(None).unwrap().into_iter();
+        jobs.map(|job| (job.job, job.failing_vms)).collect()
+    };
+    let of = |nightly: u64, hourly: u64| vec![("hourly".to_owned(), hourly), ("nightly".to_owned(), nightly)];
+    f.committed("db", "hourly");
+    for vm in ["db", "web", "old"] {
+        f.record_failed_run(&f.failed(vm, "nightly", crate::RowStatus::Failed)).unwrap();
+    }
+    // The last run is of another VM, and was good.
+    f.committed("mail", "nightly");
+    assert_eq!(failing(), of(3, 0));
+    // Without one of its disks is not whole.
+    let mut partial = f.commit("web", "nightly");
+    partial.missing_disks = vec!["logs".into()];
+    f.commit_backup(&partial).unwrap();
+    assert_eq!(failing(), of(3, 0));
+    f.begin_deletion(&[partial.backup], "admin", "test").unwrap();
+    f.finish_deletion(&[partial.backup]).unwrap();
+    assert_eq!(failing(), of(3, 0), "deleted, it says nothing");
+    f.committed("web", "nightly");
+    assert_eq!(failing(), of(2, 0));
+    f.committed("db", "hourly");
+    assert_eq!(failing(), of(1, 0), "whichever job backs it up");
+    f.record_failed_run(&f.failed("db", "hourly", crate::RowStatus::Aborted)).unwrap();
+    assert_eq!(failing(), of(1, 1));
+    let lab = f.ensure_namespace("lab").unwrap();
+    assert!(f.job_overviews(Some(&[lab.id])).unwrap().is_empty());
+    let old = f.named_vm(f.default.id, "old").unwrap().unwrap().id;
+    f.remove_vm(old, "admin").unwrap();
+    assert_eq!(failing(), of(0, 1));
+}
+
 fn namespaces_add_up(f: &Fixture) {
     let all = month(f);
     let empty = f.ensure_namespace("empty").unwrap();
@@ -390,6 +425,10 @@ fn backups_tell_what_they_added(f: &Fixture) {
     let (backups, expected): (Vec<_>, Vec<_>) = costs.into_iter().rev().unzip();
     assert_eq!(f.backup_costs(&backups).unwrap(), expected);
     assert_eq!(f.backup_costs(&[]).unwrap(), []);
+    let mut less = f.commit("web", "nightly");
+    less.attempt.accepted_change = true;
+    f.commit_backup(&less).unwrap();
+    assert_eq!(f.accepted_changes(&[backups[0], less.backup, backups[1]]).unwrap(), [less.backup]);
 }
 
 fn containers_add_up(f: &Fixture) {

@@ -1,0 +1,120 @@
+//! Makes the record of a listing of the bucket: for a server that is made of the bucket alone, or whose record is lost.
+//! A request for each 1,000 blobs; nothing is opened, so nothing that lies in an archive is touched.
+
+use holdfast_volume::{BlobName, RemoteVolume, Volume, VolumeError, list_all};
+
+use crate::prices::DEFAULT_CLASS;
+use crate::record::{Record, RecordError};
+use crate::waiting::{ENDS, Kind};
+
+/// Entries that become durable together.
+const BATCH: usize = 4096;
+
+/// Why there is no record.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// Enters all that lies in the bucket into `record`. Returns how many blobs that are. Repeating it does nothing.
+///
+/// # Errors
+/// When the bucket cannot be listed; the record's.
+pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
+    let mut count = 0;
+    for kind in Kind::ALL {
+        let Some(folder) = kind.folder() else { continue };
+        if kind == Kind::Mark {
+            match remote.stat(&folder) {
+                Ok(stat) => {
+                    record.add(&folder, stat.len)?;
+                    count += 1;
+                }
+                Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            continue;
+        }
+        let mut batch = Vec::new();
+        for entry in list_all(remote, &folder) {
+            batch.push(entry?);
+            count += 1;
+            if batch.len() == BATCH {
+                record.add_all(std::mem::take(&mut batch))?;
+            }
+        }
+        record.add_all(batch)?;
+    }
+    survey_cold(remote, record)?;
+    Ok(count)
+}
+
+/// (T15) Enters the containers of the bucket that `local` lacks into `record`: for a recovery from a copy of a volume, which
+/// may lack what lies in the bucket alone. Returns how many these are. Nothing but containers is entered: a restore point that
+/// is only there may have been deleted here. Repeating it does nothing.
+///
+/// # Errors
+/// As [`survey`]; the local volume's.
+pub fn survey_missing(
+    local: &dyn Volume,
+    remote: &dyn RemoteVolume,
+    record: &Record,
+) -> Result<u64, SurveyError> {
+    let Some(folder) = Kind::Container.folder() else { return Ok(0) };
+    let (mut count, mut batch) = (0, Vec::new());
+    for entry in list_all(remote, &folder) {
+        let entry = entry?;
+        if is_here(local, &entry.name)? {
+            continue;
+        }
+        batch.push(entry);
+        count += 1;
+        if batch.len() == BATCH {
+            record.add_all(std::mem::take(&mut batch))?;
+        }
+    }
+    record.add_all(batch)?;
+    if count > 0 {
+        survey_cold(remote, record)?;
+    }
+    Ok(count)
+}
+
+/// Encrypted or not: what a conversion replaced may still lie in the bucket.
+fn is_here(local: &dyn Volume, name: &BlobName) -> Result<bool, VolumeError> {
+    let plain = name.as_str().trim_end_matches('-');
+    for name in [BlobName::new(plain), BlobName::new(format!("{plain}-"))].into_iter().flatten() {
+        match local.open(&name) {
+            Err(VolumeError::NotFound { .. }) => {}
+            // (S12) One that cannot be read is here all the same.
+            Ok(_) | Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// (T10) What may be cold has its ends beside it; a request for each tells its storage class.
+fn survey_cold(remote: &dyn RemoteVolume, record: &Record) -> Result<(), SurveyError> {
+    let Some(folder) = BlobName::new(ENDS) else { return Ok(()) };
+    for entry in list_all(remote, &folder) {
+        let entry = entry?;
+        let name = entry.name.as_str().strip_prefix(ENDS).and_then(|rest| rest.strip_prefix('/'));
+        let Some(name) = name.and_then(BlobName::new) else { continue };
+        if record.visible(&name)?.is_none() {
+            continue;
+        }
+        match remote.look(&name) {
+            Ok(look) => {
+                record.note_frozen(&name, look.class.as_deref().unwrap_or(DEFAULT_CLASS))?;
+                record.note_beside(&name, entry.len)?;
+            }
+            Err(VolumeError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
