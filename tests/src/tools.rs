@@ -3,8 +3,11 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use rustix::fs::OFlags;
 
 /// Where `cargo xtask test` wants to be told what was skipped, one line each.
 const SKIPPED_FILE: &str = "HOLDFAST_TESTS_SKIPPED";
@@ -113,6 +116,18 @@ impl SmallFileSystem {
     /// Where it is mounted.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Returns true if files can be written with `O_DIRECT` here: from Linux 6.6 on. Says so where they cannot.
+    pub fn takes_direct_writes(&self) -> bool {
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let path = self.folder.join("direct");
+        let opened = File::options().write(true).create_new(true).custom_flags(flags).open(&path);
+        drop(std::fs::remove_file(path));
+        if let Err(error) = &opened {
+            skip(&format!("no direct writes to the small file system: {error}"));
+        }
+        opened.is_ok()
     }
 }
 

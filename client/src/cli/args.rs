@@ -245,7 +245,7 @@ Examples:
   holdfast restore 01JQ --to old.raw --thaw bulk --yes             from an archive, when it is thawed
   holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
-A file is written as PATH.holdfast-partial and renamed when it is complete; every chunk is checked before \
+A file is written as PATH.holdfast-partial and renamed when it is complete; all data is verified before \
 it is written. Only its owner may read a restored file, unless --mode says otherwise.
 
 With --keep-going, damaged ranges of a disk become zeros, and a map of them is written (in the format of GNU \

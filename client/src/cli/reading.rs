@@ -74,7 +74,7 @@ pub(super) async fn read_all(
                     "ranges of the disk cannot be read"
                 );
             }
-            Ok(read) => tracing::info!(data_bytes = read.data_bytes, "every fingerprint matched"),
+            Ok(read) => tracing::info!(data_bytes = read.data_bytes, "all data verified"),
             Err(error) => tracing::info!(%error, "reading the disk back failed"),
         }
         match result {
@@ -97,6 +97,8 @@ pub(super) async fn read_all(
 pub(super) struct Words<'a> {
     /// The verb of the sentences.
     pub(super) done: &'a str,
+    /// What is true of a disk of which nothing is bad.
+    pub(super) proof: &'a str,
     /// Disks that were asked for and that the restore point does not have: without them the command is only partly done.
     pub(super) lacking: &'a [String],
     /// The sentences go to stderr.
@@ -112,7 +114,7 @@ pub(super) fn finish(
     outcomes: Vec<Outcome>,
     begun: Instant,
 ) -> Result<ExitCode, ClientError> {
-    let &Words { done, lacking, to_stdout } = words;
+    let &Words { lacking, to_stdout, .. } = words;
     let took = begun.elapsed().as_secs_f64();
     let failed = outcomes.iter().filter(|outcome| !outcome.is_whole()).count();
     // One disk was asked for and failed: that is simply the command's failure.
@@ -140,7 +142,7 @@ pub(super) fn finish(
             output.note(&format!("holdfast: {line}"));
         }
     }
-    let text = || outcomes.iter().filter_map(|o| sentence(done, backup, o)).collect::<Vec<_>>().join("\n");
+    let text = || outcomes.iter().filter_map(|o| sentence(words, backup, o)).collect::<Vec<_>>().join("\n");
     if to_stdout {
         output.note(&text());
     } else {
@@ -176,10 +178,14 @@ fn exit_code(outcomes: &[Outcome], failed: usize, lacking: &[String]) -> u8 {
     }
 }
 
-fn sentence(done: &str, backup: &BackupInfo, outcome: &Outcome) -> Option<String> {
+fn sentence(
+    &Words { done, proof, .. }: &Words<'_>,
+    backup: &BackupInfo,
+    outcome: &Outcome,
+) -> Option<String> {
     let summary = outcome.result.as_ref().ok()?;
     let place = outcome.place.as_ref().map(|path| format!(" to {}", path.display())).unwrap_or_default();
-    let verdict = bad_text(outcome).unwrap_or_else(|| "every fingerprint matched".to_owned());
+    let verdict = bad_text(outcome).unwrap_or_else(|| proof.to_owned());
     Some(format!(
         "{done} disk {} of {} ({}){place}: {} of data on a disk of {} in {}, {}; {verdict}.",
         outcome.disk,

@@ -55,7 +55,7 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     }
     // A disk that is named is asked for alone.
     let lacking = if restore.disk.is_none() { backup.missing_disks.as_slice() } else { &[] };
-    let words = Words { done: "Restored", lacking, to_stdout };
+    let words = Words { done: "Restored", proof: "all data verified", lacking, to_stdout };
     finish(context.output, &words, &backup, &reader, outcomes, begun)
 }
 

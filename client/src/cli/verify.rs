@@ -52,7 +52,8 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     let begun = Instant::now();
     let (reader, outcomes) = point(context, verify, (settings, &connection, cipher), &backup).await?;
     // All that the restore point has is sound, whatever it lacks.
-    let words = Words { done: "Verified", lacking: &[], to_stdout: false };
+    let words =
+        Words { done: "Verified", proof: "every fingerprint matched", lacking: &[], to_stdout: false };
     finish(context.output, &words, &backup, &reader, outcomes, begun)
 }
 

@@ -1,6 +1,7 @@
 //! A fixed number of buffers. A pool's size is the memory bound of what it feeds: when all buffers are out,
 //! the next taker waits.
 
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -36,8 +37,13 @@ pub(crate) struct Buffer {
     pool: Arc<Shared>,
 }
 
-/// What direct reads ask of memory, offsets and lengths: the page of most machines, and the largest block of most disks.
+/// Alignment of memory, offsets and lengths for `O_DIRECT`: the page of most machines, and the largest block of most disks.
 pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// Returns true if a call failed because the file system or device does not do `O_DIRECT`, or not at this alignment.
+pub(crate) fn refuses_direct(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS))
+}
 
 /// Memory that begins at a page.
 #[derive(Debug, Default)]
@@ -53,6 +59,11 @@ impl Pages {
         let bytes = vec![0; len + PAGE_BYTES - 1];
         let start = bytes.as_ptr().align_offset(PAGE_BYTES);
         Self { bytes, start, len }
+    }
+
+    /// Changes the length to `len`, at most that of [`Pages::new`]. The bytes are left over from their last use.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.len = len;
     }
 }
 

@@ -10,7 +10,6 @@
 //! room. Windows that arrive side by side may wait for each other here, each in a task of its own: one that has its
 //! room needs nothing of the others.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,11 +18,10 @@ use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::target::BLOCK_BYTES;
 use super::window::{Placed, WindowPlan};
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
-use crate::pool::ObjectPool;
+use crate::pool::{ObjectPool, Pages};
 use crate::slices::{part, part_mut};
 
 /// Extents in memory at most: one window being written while the next arrives, 128 MiB.
@@ -32,39 +30,7 @@ pub(super) const EXTENTS_MAX: usize = 2 * WINDOW_EXTENTS;
 pub(super) const EXTENTS_MAX_SEVERAL: usize = 64;
 
 /// Buffers of extents, to be used again. What they hold is left over from their last use.
-pub(super) type ExtentBuffers = ObjectPool<ExtentBytes>;
-
-/// Memory of one extent, so placed that it can be written past the page cache.
-#[derive(Debug, Default)]
-pub(super) struct ExtentBytes {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl ExtentBytes {
-    /// Makes it `len` bytes long, at most those of an extent. They are whatever they were.
-    pub(super) fn set_len(&mut self, len: usize) {
-        if self.memory.is_empty() {
-            self.memory = vec![0; EXTENT_BYTES as usize + BLOCK_BYTES];
-            self.start = self.memory.as_ptr().addr().wrapping_neg() % BLOCK_BYTES;
-        }
-        self.len = len;
-    }
-}
-
-impl Deref for ExtentBytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        part(&self.memory, self.start, self.len)
-    }
-}
-
-impl DerefMut for ExtentBytes {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        part_mut(&mut self.memory, self.start, self.len)
-    }
-}
+pub(super) type ExtentBuffers = ObjectPool<Pages>;
 
 /// The extents of one window.
 #[derive(Debug)]
@@ -83,7 +49,7 @@ struct Open {
     /// Bytes of chunks that are still to come.
     missing: u64,
     /// Empty until the first chunk arrives.
-    bytes: ExtentBytes,
+    bytes: Pages,
     /// Offsets on the disk and lengths of what will not come.
     lost: Vec<(u64, u64)>,
     /// Whether each chunk that came had been compared with its fingerprint.
@@ -107,7 +73,8 @@ pub(super) struct SettledExtent {
 pub(super) struct WholeExtent {
     /// Its place on the disk.
     pub(super) offset: u64,
-    pub(super) bytes: ExtentBytes,
+    /// Empty if no chunk of it arrived.
+    pub(super) bytes: Pages,
     /// What to write of it: offsets within it and lengths.
     pub(super) runs: Vec<(usize, usize)>,
     /// Given back when it is written.
@@ -137,14 +104,8 @@ impl WindowExtents {
         let mut permits = Arc::clone(room).acquire_many_owned(wanted).await.map_err(|_| closed)?;
         let open = |(digest, missing)| {
             let room = if missing > 0 { permits.split(1) } else { None };
-            let open = Open {
-                digest,
-                missing,
-                bytes: ExtentBytes::default(),
-                lost: Vec::new(),
-                is_checked: true,
-                room,
-            };
+            let open =
+                Open { digest, missing, bytes: Pages::default(), lost: Vec::new(), is_checked: true, room };
             (missing > 0).then(|| Mutex::new(open))
         };
         let extents = due.into_iter().map(open).collect();
@@ -259,9 +220,9 @@ impl WindowExtents {
     }
 
     /// A buffer as long as the extent at `start`; with `zeros`, zeros where it has any. The rest is whatever it was.
-    fn buffer(&self, start: u64, zeros: bool, buffers: &ExtentBuffers) -> ExtentBytes {
+    fn buffer(&self, start: u64, zeros: bool, buffers: &ExtentBuffers) -> Pages {
         let end = self.end(start);
-        let mut bytes = buffers.take_or(|| Err(())).unwrap_or_default();
+        let mut bytes = buffers.take_or(|| Err(())).unwrap_or_else(|()| Pages::new(EXTENT_BYTES as usize));
         bytes.set_len(usize::try_from(end - start).unwrap_or_default());
         for (offset, len) in self.zeros(start, end).filter(|_| zeros) {
             let place = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);

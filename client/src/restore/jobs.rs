@@ -259,7 +259,11 @@ impl Jobs {
             self.progress.advance(Step { data_bytes: written, ..Step::default() });
             Ok(())
         });
-        self.pool.extents.put(std::mem::take(&mut turn.extent.bytes));
+        let bytes = std::mem::take(&mut turn.extent.bytes);
+        // An extent that is lost has no memory; kept, its place in the pool would be given some.
+        if !bytes.is_empty() {
+            self.pool.extents.put(bytes);
+        }
     }
 
     /// Runs `work` unless nothing more is to be done, and remembers its failure. A panic must count as one: something

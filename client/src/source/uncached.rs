@@ -1,10 +1,13 @@
 //! Reading a disk past the page cache. A backup reads each block once; through the cache it would push out of memory
 //! what guests read again and again.
 //!
-//! What is wholly in the page cache is read there: it costs no access to the disk, and nothing has to be read in for it. Everything
-//! else is read with `O_DIRECT`, also what is cached in part: Linux writes changed pages out first, and leaves those that
-//! are cached where they are. A file system that refuses `O_DIRECT` is read the usual way, without reading ahead, and what
-//! was not cached before is dropped again.
+//! A disk is read with `O_DIRECT`, cached or not: Linux writes changed pages out first, and leaves those that are cached
+//! where they are. Reading cached pages through the cache would start the kernel's readahead where another had been
+//! reading one after the other, and what that brings counts as cached by others.
+//!
+//! Where `O_DIRECT` is refused the disk is read the usual way, without readahead of its own. Some file systems take
+//! `O_DIRECT` and read through the cache nevertheless (ext4 with `data=journal`, compressed files of btrfs). Either way, a
+//! piece of which nothing was cached before it was read is dropped again.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use crate::pool::{PAGE_BYTES, Pages};
+use crate::pool::{PAGE_BYTES, Pages, refuses_direct};
 use crate::slices::{part, part_mut};
 
 /// Read at a time at most. Larger pieces are no faster; on some file systems a guest's write waits for a piece to be read.
@@ -29,7 +32,7 @@ const BOUNCE_BYTES: usize = 64 << 10;
 pub(super) struct Uncached {
     /// The disk opened with `O_DIRECT`; `None` where that is refused.
     direct: Option<File>,
-    /// Whether a read from it has failed: some file systems let a file be opened so, and then refuse to read it.
+    /// Whether a read from it was refused: some file systems let a file be opened so, and then refuse to read it.
     refused: AtomicBool,
 }
 
@@ -43,7 +46,11 @@ impl Uncached {
     }
 
     fn over(disk: &File, direct: io::Result<File>) -> Self {
-        let direct = direct.map_err(|error| refused(disk, &error)).ok();
+        let direct = direct.inspect_err(goes_through_cache).ok();
+        for file in [Some(disk), direct.as_ref()].into_iter().flatten() {
+            // Advice: a refusal does no harm. What was read ahead would count as cached by others.
+            let _ = fadvise(file, 0, None, Advice::Random);
+        }
         Self { direct, refused: AtomicBool::new(false) }
     }
 
@@ -51,72 +58,53 @@ impl Uncached {
     pub(super) fn read(&self, disk: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let len = buffer.len().min(PIECE_BYTES);
         let piece = part_mut(buffer, 0, len);
-        let cached = Cached::of(disk, offset, len);
-        if cached != Cached::Whole
-            && let Some(read) = self.read_direct(disk, offset, piece)
-        {
-            return Ok(read);
-        }
-        let read = disk.read_at(piece, offset)?;
-        if cached == Cached::Nothing {
-            // Advice: a refusal does no harm.
-            let _ = fadvise(disk, offset, NonZeroU64::new(len as u64), Advice::DontNeed);
+        let was_cached = cached_pages(disk, offset, len as u64) != Some(0);
+        let read = self.read_direct(offset, piece).unwrap_or_else(|| disk.read_at(piece, offset))?;
+        if !was_cached {
+            // Whole pages: Linux keeps those that are asked for in part.
+            let page_bytes = rustix::param::page_size() as u64;
+            let start = offset - offset % page_bytes;
+            let end = (offset + len as u64).next_multiple_of(page_bytes);
+            let _ = fadvise(disk, start, NonZeroU64::new(end - start), Advice::DontNeed);
         }
         Ok(read)
     }
 
     /// `None` when it is refused, or fails: reading the usual way then tells to the byte where a disk is damaged.
-    fn read_direct(&self, disk: &File, offset: u64, buffer: &mut [u8]) -> Option<usize> {
+    fn read_direct(&self, offset: u64, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let direct = self.direct.as_ref().filter(|_| !self.refused.load(Ordering::Relaxed))?;
         let aligned_len = buffer.len() - buffer.len() % PAGE_BYTES;
         let skew = usize::try_from(offset % PAGE_BYTES as u64).ok()?;
         let read = if aligned_len > 0 && skew == 0 && buffer.as_ptr().align_offset(PAGE_BYTES) == 0 {
             direct.read_at(part_mut(buffer, 0, aligned_len), offset)
         } else {
-            let mut pages = Pages::new(BOUNCE_BYTES);
+            let mut pages = Pages::new((skew + buffer.len()).next_multiple_of(PAGE_BYTES).min(BOUNCE_BYTES));
             direct.read_at(&mut pages, offset - skew as u64).map(|read| {
                 let read = read.saturating_sub(skew).min(buffer.len());
                 part_mut(buffer, 0, read).copy_from_slice(part(&pages, skew, read));
                 read
             })
         };
-        let first_failure = |_: &io::Error| !self.refused.swap(true, Ordering::Relaxed);
-        if let Some(error) = read.as_ref().err().filter(|error| first_failure(error)) {
-            refused(disk, error);
+        match read {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                goes_through_cache(&error);
+                if refuses_direct(&error) {
+                    self.refused.store(true, Ordering::Relaxed);
+                }
+                None
+            }
+            read => Some(read),
         }
-        read.ok()
     }
 }
 
-/// `disk` cannot be read past the page cache.
-fn refused(disk: &File, error: &io::Error) {
+fn goes_through_cache(error: &io::Error) {
     tracing::debug!(%error, "a disk is read through the page cache: a direct read of it failed");
-    // Otherwise what was read ahead would count as cached by others.
-    let _ = fadvise(disk, 0, None, Advice::Random);
 }
 
-/// How much of a range is in the page cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cached {
-    Nothing,
-    /// Or the kernel cannot tell: it is older than Linux 6.5.
-    Part,
-    Whole,
-}
-
-impl Cached {
-    fn of(file: &File, offset: u64, len: usize) -> Self {
-        let page_bytes = rustix::param::page_size() as u64;
-        let pages = (offset + len as u64).div_ceil(page_bytes) - offset / page_bytes;
-        match cached_pages(file, offset, len as u64) {
-            Some(0) => Self::Nothing,
-            Some(cached) if cached >= pages => Self::Whole,
-            _ => Self::Part,
-        }
-    }
-}
-
-/// Pages of `file` within a range that are in the page cache; `None` where that cannot be told.
+/// Pages of `file` within a range that are in the page cache; `None` where the kernel does not tell: it is older than Linux
+/// 6.5, or this process may only read the file and does not own it (EPERM). Then nothing is dropped: it may be what guests
+/// use.
 fn cached_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
     /// cachestat(2), the same on every architecture; neither libc nor rustix has it.
     const CACHESTAT: libc::c_long = 451;
@@ -183,14 +171,17 @@ mod tests {
     fn a_file_system_without_direct_reads_is_read_and_left_as_it_was() {
         let Some((file, _, bytes)) = cold(LEN) else { return };
         let unreadable = File::options().write(true).open(file.path());
-        for direct in [Err(io::ErrorKind::InvalidInput.into()), unreadable] {
+        let buffering = File::open(file.path());
+        for direct in [Err(io::ErrorKind::InvalidInput.into()), unreadable, buffering] {
             let file = File::open(file.path()).unwrap();
             let uncached = Uncached::over(&file, direct);
-            let mut read = vec![0; LEN];
+            let mut read = Pages::new(LEN);
             for (number, piece) in read.chunks_mut(PIECE_BYTES).enumerate() {
                 assert_eq!(uncached.read(&file, (number * PIECE_BYTES) as u64, piece).unwrap(), PIECE_BYTES);
             }
-            assert!(read == bytes);
+            assert!(*read == bytes);
+            assert_eq!(uncached.read(&file, 4097, &mut read[..5000]).unwrap(), 5000);
+            assert!(!uncached.refused.load(Ordering::Relaxed), "a failure is no refusal");
             assert_eq!(cached(&file, 0, LEN), 0);
             warm_half(&file);
             uncached.read(&file, (LEN / 2 - PAGE_BYTES) as u64, &mut read).unwrap();
@@ -200,17 +191,18 @@ mod tests {
         }
     }
 
+    /// Where others have read one after the other, the kernel reads on as soon as what it read ahead is used.
     #[test]
-    fn what_is_cached_is_not_read_from_the_disk() {
-        let Some((file, _, bytes)) = cold(LEN) else { return };
-        warm_half(file.as_file());
-        let unreadable = File::options().write(true).open(file.path());
-        let uncached = Uncached::over(file.as_file(), unreadable);
-        let mut piece = vec![0; PIECE_BYTES];
-        for (offset, refused) in [(0, false), (LEN / 2 - PIECE_BYTES, false), (LEN / 2 - PAGE_BYTES, true)] {
-            uncached.read(file.as_file(), offset as u64, &mut piece).unwrap();
-            assert!(piece == bytes[offset..offset + PIECE_BYTES]);
-            assert_eq!(uncached.refused.load(Ordering::Relaxed), refused, "{offset}");
+    fn what_others_read_ahead_does_not_grow() {
+        let Some((file, disk, bytes)) = cold(LEN) else { return };
+        for piece in 0..LEN / 8 / PAGE_BYTES {
+            file.as_file().read_exact_at(&mut [0; PAGE_BYTES], (piece * PAGE_BYTES) as u64).unwrap();
         }
+        let before = cached(file.as_file(), 0, LEN);
+        assert!(before >= LEN / 8);
+        let mut pages = Pages::new(LEN);
+        disk.read_at(0, &mut pages).unwrap();
+        assert!(*pages == bytes);
+        assert_eq!(cached(file.as_file(), 0, LEN), before);
     }
 }

@@ -25,7 +25,6 @@ pub use file::{FileTarget, PARTIAL_SUFFIX};
 pub use null::NullTarget;
 pub use open::open;
 pub use options::{FileOptions, MODE_DEFAULT};
-pub(super) use output::BLOCK_BYTES;
 pub use pipe::PipeTarget;
 
 /// Takes a disk's bytes. Calls may come from several threads at once, for ranges that do not overlap; all

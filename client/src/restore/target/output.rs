@@ -3,7 +3,8 @@
 //! Copying a disk into pages that are new to the cache costs many times the processor time of the write itself, and no
 //! one reads them again. So whole blocks whose memory is aligned are written with `O_DIRECT`. Through the cache goes
 //! what begins or ends within a block, what is so short that waiting for the disk each time would cost more, and
-//! everything once the system refuses: a file system without `O_DIRECT`, or a device with larger blocks.
+//! everything once the system refuses: a file system without `O_DIRECT`, or a device with larger blocks. So does everything
+//! on NFS, where each direct write waits for the server's disk, and on btrfs, which does not compress direct writes.
 //!
 //! A page of the cache and a direct write never overlap in time (R13): one thread at a time writes an extent, and extents
 //! begin at multiples of their size, which is one of the size of a page. Before a direct write the kernel writes out and
@@ -18,10 +19,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::{Advice, OFlags, fadvise};
-use rustix::io::Errno;
+
+use crate::pool::{PAGE_BYTES, refuses_direct};
 
 /// Places on the disk, lengths and memory of what is written past the cache are multiples of this.
-pub(in crate::restore) const BLOCK_BYTES: usize = 4 << 10;
+const BLOCK_BYTES: usize = PAGE_BYTES;
+
+/// File systems that are written through the cache: NFS and btrfs, as fstatfs(2) names them.
+const THROUGH_CACHE: [u64; 2] = [0x6969, 0x9123_683E];
 
 /// Written through the cache with one call at most, at multiples of it. The kernel keeps a large write in large pieces of
 /// memory, and where a virtual machine's host takes idle memory back, these are what it takes first: writing extents with
@@ -53,7 +58,9 @@ impl Output {
             options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
             options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))
         };
-        let direct = sync.then(again).and_then(|opened| opened.inspect_err(goes_through_cache).ok());
+        let kind = rustix::fs::fstatfs(&file).ok().and_then(|found| u64::try_from(found.f_type).ok());
+        let past_cache = sync && !kind.is_some_and(|kind| THROUGH_CACHE.contains(&kind));
+        let direct = past_cache.then(again).and_then(|opened| opened.inspect_err(goes_through_cache).ok());
         Self { file, direct, refused: AtomicBool::new(false), begun: Mutex::new(0) }
     }
 
@@ -128,9 +135,7 @@ fn past_cache(
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(count) => done += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                return Ok((done, Some(error)));
-            }
+            Err(error) if refuses_direct(&error) => return Ok((done, Some(error))),
             Err(error) => return Err(error),
         }
     }
@@ -140,13 +145,14 @@ fn past_cache(
 mod tests {
     use std::cell::RefCell;
 
+    use rustix::io::Errno;
+
     use super::*;
-    use crate::restore::extents::ExtentBytes;
+    use crate::pool::Pages;
 
     /// Aligned memory, no two blocks of which are alike.
-    fn memory(len: usize) -> ExtentBytes {
-        let mut bytes = ExtentBytes::default();
-        bytes.set_len(len);
+    fn memory(len: usize) -> Pages {
+        let mut bytes = Pages::new(len);
         blake3::Hasher::new().finalize_xof().fill(&mut bytes);
         bytes
     }
@@ -204,12 +210,13 @@ mod tests {
 
     #[test]
     fn a_refusal_leaves_the_rest_to_the_cache_and_a_failure_is_one() {
-        let calls = Calls::default();
         let block = BLOCK_BYTES;
         let answer = |answers: &[_]| answered(&RefCell::default(), answers, 4 * block);
-        let refusal = Err(Errno::INVAL.raw_os_error());
-        assert_eq!(answered(&calls, &[refusal], 4 * block).unwrap(), (0, true));
-        assert_eq!(answer(&[Ok(block), refusal]).unwrap(), (block, true));
+        for code in [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS] {
+            let refusal = Err(code.raw_os_error());
+            assert_eq!(answer(&[refusal]).unwrap(), (0, true));
+            assert_eq!(answer(&[Ok(block), refusal]).unwrap(), (block, true));
+        }
         for code in [Errno::NOSPC, Errno::IO, Errno::DQUOT] {
             let code = code.raw_os_error();
             let error = answer(&[Ok(block), Err(code)]).unwrap_err();

@@ -420,6 +420,34 @@ fn an_extent_of_which_something_is_lost_is_written_in_part() {
     assert_eq!(jobs.false_digests().0, 0, "an extent that is not whole is not compared");
 }
 
+/// Of every second extent nothing comes. Only memory of the others is kept, to be used again.
+#[test]
+fn a_lost_extent_leaves_no_memory_behind() {
+    let extent = EXTENT_BYTES as usize;
+    let mut disk = vec![0; 8 * extent];
+    for (number, bytes) in disk.chunks_mut(extent).enumerate() {
+        bytes[..20_000].fill(u8::try_from(number + 1).unwrap());
+    }
+    let target = Arc::new(Recorder::new(disk.len()));
+    let jobs = jobs(&target, OnDamage::Zero);
+    let mut messages = serve(&disk, 1);
+    for batch in messages.chunk_by_mut(|_, next| !matches!(next, Kind::Window(_))).skip(1).step_by(2) {
+        for message in batch {
+            let Kind::Regions(regions) = message else { continue };
+            let chunks = regions.regions.iter().flat_map(|region| region.chunks.clone()).collect();
+            *message = Kind::Damaged(v1::DamagedChunks { chunks, damage: Some(v1::Damage::default()) });
+        }
+    }
+    block_on(follow(&jobs, messages, disk.len())).unwrap();
+    assert_eq!(jobs.bad_ranges().len(), 4);
+    let mut kept = 0;
+    while let Ok(buffer) = jobs.pool.extents.take_or(|| Err(())) {
+        assert!(!buffer.is_empty());
+        kept += 1;
+    }
+    assert!((1..=4).contains(&kept), "{kept}");
+}
+
 /// Read again after a lost connection: what was put together is let go of, and its room is there for the next attempt.
 #[test]
 fn what_is_read_again_begins_anew() {
