@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::connection::{self, open_reader};
 use super::convert::OrCatalogError;
@@ -37,6 +37,9 @@ const OF_POINTS: [&str; 2] = ["backups", "disks"];
 /// references of the database check as well.
 const TOLD: [&str; 4] = ["details", "audit", "containers", "task_log"];
 
+/// The table that is made anew of others.
+const SUMS: &str = "detail_sums";
+
 /// The only index with the order of restore points: if a row is wrong, nothing else says so.
 const OF_ORDER: &str = "sqlite_autoindex_backups_3";
 
@@ -61,8 +64,12 @@ pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// As [`problems`], on a connection of its own, as long as `go_on` says so.
-pub(crate) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> {
+/// What `problems` finds, on a connection of its own, as long as `go_on` says so.
+pub(crate) fn look(
+    path: &Path,
+    mut go_on: GoOn,
+    problems: fn(&Connection) -> Result<Vec<String>>,
+) -> Result<Option<Vec<String>>> {
     if !go_on() {
         return Ok(None);
     }
@@ -85,22 +92,46 @@ pub(crate) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> 
     }
 }
 
+/// Sums that are wrong.
+pub(crate) fn sum_problems(connection: &Connection) -> Result<Vec<String>> {
+    let mut problems = quotas::problems(connection)?;
+    problems.extend(kept::problems(connection)?);
+    Ok(problems)
+}
+
+/// Makes all sums anew, of the rows that there are.
+pub(crate) fn add_up(tx: &Transaction<'_>) -> Result<()> {
+    tx.execute_batch(quotas::ADD_UP).or_error("write")?;
+    kept::add_up(tx)
+}
+
 /// See [`Catalog::heal`](crate::Catalog::heal).
 pub(crate) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
+    // What an index sorts for may be hundreds of megabytes.
+    let temporary =
+        |writer: &Connection, store| writer.pragma_update(None, "temp_store", store).or_error("write");
+    temporary(writer, "FILE")?;
+    let healed = heal_in(writer);
+    temporary(writer, "MEMORY")?;
+    healed
+}
+
+fn heal_in(writer: &mut Connection) -> Result<Vec<String>> {
     let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
     let found = problems(&tx)?;
     let objects = found.iter().map(|problem| object(&tx, problem)).collect::<Result<Vec<_>>>()?;
     if !may_heal(&objects) {
         return Ok(found);
     }
+    // Its pages may be damaged: nothing is read there.
+    tx.execute_batch(kept::make_table()).or_error("write")?;
     tx.execute_batch("REINDEX").or_error("write")?;
     for table in OF_BACKUPS {
         let sql = format!("DELETE FROM {table} WHERE backup_id NOT IN (SELECT id FROM backups)");
         tx.execute(&sql, []).or_error("write")?;
     }
     tx.execute(&format!("DELETE FROM backups WHERE id IN ({INCOMPLETE})"), []).or_error("write")?;
-    tx.execute_batch(quotas::ADD_UP).or_error("write")?;
-    tx.execute_batch(kept::ADD_UP).or_error("write")?;
+    add_up(&tx)?;
     let problems = problems(&tx)?;
     if problems.is_empty() {
         tx.commit().or_error("write")?;
@@ -118,6 +149,10 @@ fn object(connection: &Connection, problem: &str) -> Result<Object> {
     };
     if problem.ends_with(INCOMPLETE_WORDS) {
         return Ok(Some(("disks".to_owned(), None)));
+    }
+    // Whatever is wrong with it.
+    if problem.contains(SUMS) {
+        return Ok(Some((SUMS.to_owned(), None)));
     }
     let (name, root) = (word(" index ").or_else(|| word("a row of ")), word("Tree "));
     connection
@@ -142,7 +177,8 @@ fn may_heal(objects: &[Object]) -> bool {
     let is_known = |object: &Object| {
         object.as_ref().is_some_and(|(table, index)| {
             let table = table.as_str();
-            OF_POINTS.contains(&table)
+            table == SUMS
+                || OF_POINTS.contains(&table)
                 || OF_BACKUPS.contains(&table)
                 || (index.is_some() && TOLD.contains(&table))
         })
