@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sqlite::convert::OrCatalogError as _;
 use crate::sqlite::details::sums::kept;
@@ -67,7 +67,8 @@ impl Catalog {
 
     /// Adds compression details up if that was never done: since this version, the catalog keeps their sums.
     pub fn add_up_first(&self) -> Result<()> {
-        if self.look_up(kept::are_missing)? { self.add_up() } else { Ok(()) }
+        // Reads all of them before anything is changed: a change that cannot read stops all others (W9).
+        if self.look_up(kept::are_missing)? { self.mend_sums(Box::new(|| true)).map(drop) } else { Ok(()) }
     }
 
     /// Bytes the database takes up, its log aside.
@@ -97,8 +98,13 @@ impl Catalog {
     /// beside the catalog until it is dropped. `Full`: that room is not there, and then nothing of it was taken. Fails soon
     /// once `stop` is set.
     pub fn snapshot(&self, stop: &Arc<AtomicBool>) -> Result<Box<dyn Read + Send>> {
-        snapshot::check_room(&self.path, self.size_bytes()?)?;
+        snapshot::check_room(&self.path, self.size_bytes()?, 0)?;
         Ok(Box::new(snapshot::take(&self.path, stop)?))
+    }
+
+    /// (W17) Bytes of the file system that sorting for reports leaves free from now on.
+    pub fn leave_free(&self, bytes: u64) {
+        self.left_free_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// A number that differs from every earlier one of this process when anything was changed in between, by whichever

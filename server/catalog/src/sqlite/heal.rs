@@ -37,9 +37,6 @@ const OF_POINTS: [&str; 2] = ["backups", "disks"];
 /// references of the database check as well.
 const TOLD: [&str; 4] = ["details", "audit", "containers", "task_log"];
 
-/// The table that is made anew of others.
-const SUMS: &str = "detail_sums";
-
 /// The only index with the order of restore points: if a row is wrong, nothing else says so.
 const OF_ORDER: &str = "sqlite_autoindex_backups_3";
 
@@ -118,13 +115,13 @@ pub(crate) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
 
 fn heal_in(writer: &mut Connection) -> Result<Vec<String>> {
     let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
+    // (W18) Whatever is wrong with it: what is in it follows from others.
+    tx.execute_batch(kept::make_table()).or_error("write")?;
     let found = problems(&tx)?;
     let objects = found.iter().map(|problem| object(&tx, problem)).collect::<Result<Vec<_>>>()?;
     if !may_heal(&objects) {
         return Ok(found);
     }
-    // Its pages may be damaged: nothing is read there.
-    tx.execute_batch(kept::make_table()).or_error("write")?;
     tx.execute_batch("REINDEX").or_error("write")?;
     for table in OF_BACKUPS {
         let sql = format!("DELETE FROM {table} WHERE backup_id NOT IN (SELECT id FROM backups)");
@@ -150,10 +147,6 @@ fn object(connection: &Connection, problem: &str) -> Result<Object> {
     if problem.ends_with(INCOMPLETE_WORDS) {
         return Ok(Some(("disks".to_owned(), None)));
     }
-    // Whatever is wrong with it.
-    if problem.contains(SUMS) {
-        return Ok(Some((SUMS.to_owned(), None)));
-    }
     let (name, root) = (word(" index ").or_else(|| word("a row of ")), word("Tree "));
     connection
         .query_row(
@@ -177,8 +170,7 @@ fn may_heal(objects: &[Object]) -> bool {
     let is_known = |object: &Object| {
         object.as_ref().is_some_and(|(table, index)| {
             let table = table.as_str();
-            table == SUMS
-                || OF_POINTS.contains(&table)
+            OF_POINTS.contains(&table)
                 || OF_BACKUPS.contains(&table)
                 || (index.is_some() && TOLD.contains(&table))
         })

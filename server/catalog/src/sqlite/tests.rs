@@ -274,6 +274,10 @@ fn sums_of_details_follow_every_change() {
     sound("rows became another VM's");
     raw.execute("DELETE FROM backups", []).unwrap();
     raw.execute(&format!("DELETE FROM details WHERE vm_id = {other}"), []).unwrap();
+    sound("rows were removed");
+    raw.execute("UPDATE containers SET run_id = NULL", []).unwrap();
+    raw.execute("DELETE FROM runs WHERE id NOT IN (SELECT run_id FROM details)", []).unwrap();
+    sound("runs were removed");
     assert_eq!(jobs().len(), 1, "a job without rows is in no overview");
     raw.execute("UPDATE details SET wire_bytes = 9223372036854775807", []).unwrap();
     assert_eq!(jobs()[0].sums.wire_bytes, 1 << 62, "a sum ends, and does not overflow");
@@ -299,6 +303,17 @@ fn wrong_sums_are_in_the_way_of_nothing() {
         "DELETE FROM detail_sums; UPDATE jobs SET runs = -1; DELETE FROM namespace_usage",
         "UPDATE namespace_usage SET restore_points = -1, protected_bytes = -1",
     ] {
+        let query = crate::VmQuery {
+            vm: None,
+            search: None,
+            stale: None,
+            stale_before_ms: 0,
+            sort: crate::VmSort::StoredBytes,
+            descending: true,
+            offset: 0,
+            limit: 10,
+            now_ms: START_MS,
+        };
         let home = Home::new();
         let fixture = home.create();
         fixture.committed("web", "nightly");
@@ -306,7 +321,6 @@ fn wrong_sums_are_in_the_way_of_nothing() {
         fixture.committed("web", "nightly");
         fixture.job_overviews(None).unwrap();
         fixture.repository_overview(None, &[None, Some(0)]).unwrap();
-        let query = crate::VmQuery { limit: 10, ..crate::VmQuery::default() };
         fixture.vm_overviews(None, &query).unwrap();
         let wrong = fixture.mend_sums(Box::new(|| true)).unwrap().unwrap();
         assert!(!wrong.is_empty(), "{damage}");

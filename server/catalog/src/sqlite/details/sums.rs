@@ -155,7 +155,12 @@ pub(crate) mod kept {
     ) -> Result<()> {
         let select = "SELECT s.* FROM detail_sums s JOIN jobs j ON j.id = s.job_id";
         conditions.each(connection, (select, ""), |row| {
-            let read = || -> rusqlite::Result<Kept> {
+            let id = |column: &str| -> rusqlite::Result<Option<[u8; 16]>> {
+                Ok(row.get_ref(column)?.as_blob().ok().and_then(|id| id.try_into().ok()))
+            };
+            let read = || -> rusqlite::Result<Option<Kept>> {
+                // One that is no identifier is of nothing.
+                let (Some(job), Some(vm)) = (id("job_id")?, id("vm_id")?) else { return Ok(None) };
                 let sums = Totals {
                     rows: kept_sum(row, "rows")?,
                     failed: kept_sum(row, "failed")?,
@@ -166,9 +171,9 @@ pub(crate) mod kept {
                     wire_bytes: kept_sum(row, "wire_bytes")?,
                     ..Totals::default()
                 };
-                Ok(Kept { job: id(row, "job_id")?, vm: id(row, "vm_id")?, sums })
+                Ok(Some(Kept { job, vm, sums }))
             };
-            take(read().or_error("read")?)
+            read().or_error("read")?.map_or(Ok(()), &mut take)
         })
     }
 

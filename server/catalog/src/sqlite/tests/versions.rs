@@ -82,8 +82,8 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     assert_eq!(fixture.run(backup.run).unwrap().unwrap().owner, "default");
     // What the tenth schema added.
     assert_eq!((fixture.unfinished_tasks().unwrap(), fixture.schedules().unwrap()), (vec![], vec![]));
-    fixture.committed("web", "nightly");
     fixture.add_up_first().unwrap();
+    fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(pragma(&home, "user_version"), version());
     assert_eq!(pragma(&home, "application_id"), APPLICATION_ID);
@@ -93,9 +93,14 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
 #[test]
 fn a_damaged_catalog_of_an_older_schema_opens_and_its_sums_are_made_later() {
     let home = Home::new();
+    home.create().committed("web", "nightly");
     let raw = home.raw();
-    raw.execute_batch(SCHEMA_0001).unwrap();
-    raw.execute_batch(FIXTURE_0001).unwrap();
+    raw.execute_batch(
+        "DROP TRIGGER sums_of_new_row; DROP TRIGGER sums_of_removed_row; DROP TRIGGER sums_of_changed_row; \
+         DROP TRIGGER jobs_new_run; DROP TRIGGER jobs_removed_run; DROP TRIGGER jobs_moved_run; \
+         DROP TABLE detail_sums; ALTER TABLE jobs DROP COLUMN runs; PRAGMA user_version = 23",
+    )
+    .unwrap();
     let root: i64 = raw
         .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'details'", [], |row| row.get(0))
         .unwrap();
@@ -218,8 +223,8 @@ fn a_catalog_of_the_eighth_schema_loses_nothing_and_its_restore_points_can_be_lo
         (held.lock.until_ms, held.missing_disks),
         (Some(until_ms), vec!["scratch".to_owned(), "swap".to_owned()])
     );
-    fixture.committed("web", "nightly");
     fixture.add_up_first().unwrap();
+    fixture.committed("web", "nightly");
     assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new());
 }
 
