@@ -1,24 +1,21 @@
 -- Compression details of each VM in each job added up, kept by the triggers below whatever changes the rows, so that an
 -- overview need not read years of them. A sum ends at 2^62, since a disk may claim a pebibyte, and then stays there.
+-- Statistics must keep no backup from being committed: nothing here refuses a value, and no reference is checked. Up to the
+-- first trigger, these are also the statements that make the table anew (`details/sums.rs`); the start fills it.
+DROP TABLE IF EXISTS detail_sums;
 CREATE TABLE detail_sums (
-    job_id     BLOB    NOT NULL REFERENCES jobs (id),
-    vm_id      BLOB    NOT NULL REFERENCES vms (id),
-    rows       INTEGER NOT NULL CHECK (rows >= 0),
-    failed     INTEGER NOT NULL CHECK (failed BETWEEN 0 AND rows),
-    bytes      INTEGER NOT NULL CHECK (bytes >= 0),
-    new_bytes  INTEGER NOT NULL CHECK (new_bytes >= 0),
-    post_lc    INTEGER NOT NULL CHECK (post_lc >= 0),
-    meta_bytes INTEGER NOT NULL CHECK (meta_bytes >= 0),
-    wire_bytes INTEGER NOT NULL CHECK (wire_bytes >= 0),
+    job_id     BLOB,
+    vm_id      BLOB,
+    rows       INTEGER,
+    failed     INTEGER,
+    bytes      INTEGER,
+    new_bytes  INTEGER,
+    post_lc    INTEGER,
+    meta_bytes INTEGER,
+    wire_bytes INTEGER,
     PRIMARY KEY (job_id, vm_id)
-) STRICT, WITHOUT ROWID;
+) WITHOUT ROWID;
 CREATE INDEX detail_sums_of_vm ON detail_sums (vm_id);
-INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)
-    SELECT job_id, vm_id, 1, status <> 'done', bytes, new_bytes, post_lc, meta_bytes, wire_bytes FROM details WHERE true
-    ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed,
-        bytes = min(bytes + excluded.bytes, 1 << 62), new_bytes = min(new_bytes + excluded.new_bytes, 1 << 62),
-        post_lc = min(post_lc + excluded.post_lc, 1 << 62), meta_bytes = min(meta_bytes + excluded.meta_bytes, 1 << 62),
-        wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62);
 
 CREATE TRIGGER sums_of_new_row AFTER INSERT ON details BEGIN
     INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)
@@ -59,9 +56,8 @@ CREATE TRIGGER sums_of_changed_row AFTER UPDATE ON details BEGIN
             wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62);
 END;
 
--- A job's runs; every run has rows.
+-- A job's runs; every run has rows. The start counts those that there are.
 ALTER TABLE jobs ADD COLUMN runs INTEGER NOT NULL DEFAULT 0;
-UPDATE jobs SET runs = (SELECT count(*) FROM runs r WHERE r.job_id = jobs.id);
 CREATE TRIGGER jobs_new_run AFTER INSERT ON runs BEGIN
     UPDATE jobs SET runs = runs + 1 WHERE id = new.job_id;
 END;

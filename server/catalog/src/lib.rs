@@ -65,9 +65,9 @@ pub use quotas::{FAILED_ROWS_PER_VM_MAX, JOBS_PER_NAMESPACE_MAX, VMS_PER_NAMESPA
 pub use reports::{
     BackupCost, ContainerTotals, DAY_GROUPS_MAX, DETAILS_PER_PAGE_MAX, DayTotals, DetailEntry, DetailSort,
     DetailTotals, DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup,
-    NamespaceOverview, NotAColumn, ProtectedDay, REPORT_PAGE_MAX, RepositoryOverview, SEARCH_MAX_BYTES,
-    SortOrder, SortedRows, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort,
-    WindowTotals,
+    NamespaceOverview, NotAColumn, ProtectedDay, REPORT_PAGE_MAX, RUNS_LISTED_MAX, RepositoryOverview,
+    SEARCH_MAX_BYTES, SortOrder, SortedRows, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview,
+    VmQuery, VmSort, WindowTotals,
 };
 pub use retention::{
     ARCHIVE_DAYS_MAX, LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, RETENTION_IDS_MAX,

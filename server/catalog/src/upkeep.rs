@@ -2,10 +2,11 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sqlite::convert::OrCatalogError as _;
-use crate::sqlite::{Catalog, audit, connection, details, heal, namespaces, quotas, snapshot};
+use crate::sqlite::details::sums::kept;
+use crate::sqlite::{Catalog, audit, connection, heal, namespaces, snapshot};
 use crate::{RepositoryRecord, Result};
 
 /// Version of the repository as a whole: which files there are and how they belong together. Raised when an
@@ -31,8 +32,7 @@ impl Catalog {
     pub fn integrity_check(&self) -> Result<Vec<String>> {
         self.report(|c| {
             let mut problems = heal::problems(c)?;
-            problems.extend(quotas::problems(c)?);
-            problems.extend(details::sums::kept::problems(c)?);
+            problems.extend(heal::sum_problems(c)?);
             problems.truncate(usize::try_from(INTEGRITY_PROBLEMS_MAX).unwrap_or(usize::MAX));
             Ok(problems)
         })
@@ -41,7 +41,7 @@ impl Catalog {
     /// Checks the database, its references, and that every restore point has all its rows; the sums aside, which keep
     /// nothing. `None`: `go_on`, asked every few milliseconds, said no.
     pub fn damage_check(&self, go_on: GoOn) -> Result<Option<Vec<String>>> {
-        heal::look(&self.path, go_on)
+        heal::look(&self.path, go_on, heal::problems)
     }
 
     /// Makes anew, in one transaction, what follows from other rows: indexes and sums; and drops what is left of restore
@@ -49,6 +49,26 @@ impl Catalog {
     /// was changed. Not possible where rows were lost that no point tells of.
     pub fn heal(&self) -> Result<Vec<String>> {
         self.change("write", heal::heal)
+    }
+
+    /// Makes all sums anew if one of them is wrong; returns which were. `None`: `go_on`, asked every few milliseconds, said no.
+    pub fn mend_sums(&self, go_on: GoOn) -> Result<Option<Vec<String>>> {
+        let found = heal::look(&self.path, go_on, heal::sum_problems)?;
+        if found.as_ref().is_some_and(|wrong| !wrong.is_empty()) {
+            self.add_up()?;
+        }
+        Ok(found)
+    }
+
+    /// Makes all sums anew, of the rows that there are.
+    pub fn add_up(&self) -> Result<()> {
+        self.write(heal::add_up)
+    }
+
+    /// Adds compression details up if that was never done: since this version, the catalog keeps their sums.
+    pub fn add_up_first(&self) -> Result<()> {
+        // Reads all of them before anything is changed: a change that cannot read stops all others (W9).
+        if self.look_up(kept::are_missing)? { self.mend_sums(Box::new(|| true)).map(drop) } else { Ok(()) }
     }
 
     /// Bytes the database takes up, its log aside.
@@ -78,8 +98,13 @@ impl Catalog {
     /// beside the catalog until it is dropped. `Full`: that room is not there, and then nothing of it was taken. Fails soon
     /// once `stop` is set.
     pub fn snapshot(&self, stop: &Arc<AtomicBool>) -> Result<Box<dyn Read + Send>> {
-        snapshot::check_room(&self.path, self.size_bytes()?)?;
+        snapshot::check_room(&self.path, self.size_bytes()?, 0)?;
         Ok(Box::new(snapshot::take(&self.path, stop)?))
+    }
+
+    /// (W17) Bytes of the file system that sorting for reports leaves free from now on.
+    pub fn leave_free(&self, bytes: u64) {
+        self.left_free_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// A number that differs from every earlier one of this process when anything was changed in between, by whichever

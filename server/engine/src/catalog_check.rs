@@ -42,10 +42,28 @@ pub(crate) enum Looked {
 pub(crate) fn at_start(catalog: &Catalog, health: &Health, location: &str) -> Looked {
     let begun = Instant::now();
     let looked = look(catalog, health, location, Box::new(move || begun.elapsed() < AT_START));
-    looked.unwrap_or_else(|error| {
+    let looked = looked.unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot look through the catalog; it is tried again in the background");
         Looked::Stopped
-    })
+    });
+    if looked != Looked::Damaged
+        && let Err(error) = catalog.add_up_first()
+    {
+        tracing::warn!(%error, "cannot add up compression details; it is tried again in the background");
+    }
+    looked
+}
+
+/// Makes sums anew that are wrong. They are statistics: what keeps it from that ends nothing.
+fn mend_sums(catalog: &Catalog, go_on: GoOn) {
+    match catalog.mend_sums(go_on) {
+        Ok(None) => {}
+        Ok(Some(wrong)) if wrong.is_empty() => {}
+        Ok(Some(wrong)) => tracing::warn!(?wrong, "sums in the catalog were wrong, and were made anew"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again tomorrow")
+        }
+    }
 }
 
 fn look(catalog: &Catalog, health: &Health, location: &str, go_on: GoOn) -> Result<Looked, EngineError> {
@@ -132,8 +150,13 @@ impl Job for CatalogCheckJob {
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {
         let is_due = self.core.catalog_trusted_for().is_none_or(|for_ms| for_ms >= INTERVAL_MS);
         if is_due && self.core.health.read_only_reason().is_none() {
-            let stop = budget.stop().clone();
-            run(&self.core, &self.sessions, Box::new(move || !stop.is_set()))?;
+            let go_on = || -> GoOn {
+                let stop = budget.stop().clone();
+                Box::new(move || !stop.is_set())
+            };
+            if run(&self.core, &self.sessions, go_on())? {
+                mend_sums(&self.core.catalog, go_on());
+            }
         }
         Ok(Step::Idle(LOOK))
     }

@@ -80,6 +80,8 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let record = catalog.repository()?;
     // (S3) Nothing was changed so far.
     identity::ensure(&*data, &*catalog, record.id, start.location, start.on_loss == OnLoss::Accept)?;
+    // (W17)
+    catalog.leave_free(start.reserve_bytes / 2);
     let looked = catalog_check::at_start(&*catalog, &start.health, start.location);
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,

@@ -117,7 +117,7 @@ impl Task {
             return;
         }
         let mut pages = Pages::of(table);
-        while let Some(page) = pages.next(&self.app) {
+        while let Some(page) = pages.next(self) {
             let page = page.and_then(|rows| self.still_holds().map(|()| text.rows(&rows)));
             if let Err(error) = &page {
                 // The status was sent already. Breaking the connection keeps the client from taking a part for
@@ -166,13 +166,16 @@ impl<'a> Pages<'a> {
         Self::Unsorted(table)
     }
 
-    fn next(&mut self, app: &App) -> Option<Result<Vec<DetailRow>, ServiceError>> {
-        self.try_next(app).map_err(ServiceError::from).transpose()
+    fn next(&mut self, task: &Task) -> Option<Result<Vec<DetailRow>, ServiceError>> {
+        self.try_next(task).map_err(ServiceError::from).transpose()
     }
 
-    fn try_next(&mut self, app: &App) -> Result<Option<Vec<DetailRow>>, CatalogError> {
+    fn try_next(&mut self, task: &Task) -> Result<Option<Vec<DetailRow>>, CatalogError> {
+        let app = &task.app;
         if let Self::Unsorted(table) = self {
-            *self = Self::Sorted(app.catalog().all_sorted(&table.filter, table.order)?);
+            let (stopping, reader) = (app.stopping(), task.pages.clone());
+            let go_on = Box::new(move || !*stopping.borrow() && !reader.is_closed());
+            *self = Self::Sorted(app.catalog().all_sorted(&table.filter, table.order, go_on)?);
         }
         let rows = match self {
             Self::ByKey { filter, token } => {

@@ -306,6 +306,8 @@ impl Recovery {
                 format!("it is of repository {found}, not of {of}"),
             ));
         }
+        // Sums follow from other rows: a wrong one costs no snapshot.
+        catalog.add_up()?;
         match catalog.integrity_check()?.first() {
             Some(problem) => {
                 Err(ServiceError::new(ErrorCode::Damaged, format!("its database is damaged: {problem}")))

@@ -121,11 +121,22 @@ describe("a page on a busy night", () => {
     const paced = new Paced<string>(ask);
     paced.add(["details"]);
     paced.add(["details"]);
-    await vi.advanceTimersByTimeAsync(30_000);
+    await vi.advanceTimersByTimeAsync(29_000);
     expect(ask).toHaveBeenCalledTimes(1);
     slow.resolve(null);
     await vi.advanceTimersByTimeAsync(0);
     expect(ask).toHaveBeenCalledTimes(2);
+  });
+
+  it("does not wait for a slow answer for longer than half a minute", async () => {
+    const ask = vi.fn<(what: string[]) => Promise<unknown>>(() => held().promise);
+    const paced = new Paced<string>(ask);
+    paced.add(["details"]);
+    paced.add(["backups"]);
+    await vi.advanceTimersByTimeAsync(29_999);
+    expect(ask).toHaveBeenCalledTimes(1);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(ask).toHaveBeenLastCalledWith(["backups"]);
   });
 
   it("asks no more once it is left", async () => {

@@ -105,13 +105,16 @@ export class LiveConnection {
 /** How long a page waits before it asks again. */
 const AGAIN_AFTER_MS = 5_000;
 
+/** How long one slow answer holds up what changes meanwhile. */
+const ANSWER_MAX_MS = 30_000;
+
 /**
  * Passes on what has changed: the first change at once, those that come after it together, once the answers to the first
- * are there and some seconds have passed. On a busy night hundreds of runs end a minute, and each answer adds up all of them.
+ * are there, or slow, and some seconds have passed. On a busy night hundreds of runs end a minute, and each answer adds up all of them.
  */
 export class Paced<What> {
   private readonly waiting = new Set<What>();
-  private timer: ReturnType<typeof setTimeout> | undefined;
+  private readonly timers = new Set<ReturnType<typeof setTimeout>>();
   private isBusy = false;
   private readonly ask: (what: What[]) => Promise<unknown>;
 
@@ -126,7 +129,7 @@ export class Paced<What> {
 
   /** Nothing more is passed on. */
   close(): void {
-    clearTimeout(this.timer);
+    this.timers.forEach(clearTimeout);
     this.waiting.clear();
     this.isBusy = true;
   }
@@ -135,9 +138,12 @@ export class Paced<What> {
     this.isBusy = true;
     const what = [...this.waiting];
     this.waiting.clear();
-    const pause = new Promise((resolve) => (this.timer = setTimeout(resolve, AGAIN_AFTER_MS)));
+    const after = (ms: number) => new Promise((resolve) => this.timers.add(setTimeout(resolve, ms)));
+    const answered = Promise.race([this.ask(what), after(ANSWER_MAX_MS)]);
     // Failures are shown where the answers would be.
-    await Promise.allSettled([this.ask(what), pause]);
+    await Promise.allSettled([answered, after(AGAIN_AFTER_MS)]);
+    this.timers.forEach(clearTimeout);
+    this.timers.clear();
     this.isBusy = false;
     if (this.waiting.size > 0) void this.go();
   }

@@ -10,6 +10,7 @@ import {
   useMutation,
   useQuery,
   useQueryClient,
+  type InvalidateOptions,
   type QueryKey,
 } from "@tanstack/react-query";
 
@@ -66,10 +67,14 @@ const STALE_BY: Record<ChangedSubject, readonly string[]> = {
 };
 
 /** Marks what a `changed` event is about as stale; what is on screen is fetched again. */
-export function invalidated(client: QueryClient, what: readonly ChangedSubject[]): Promise<void> {
+export function invalidated(
+  client: QueryClient,
+  what: readonly ChangedSubject[],
+  options: InvalidateOptions = {},
+): Promise<void> {
   // A newer server may name a subject that this page does not know.
   const words = new Set(what.flatMap((subject) => STALE_BY[subject] ?? []));
-  return client.invalidateQueries({ predicate: (query) => words.has(String(query.queryKey[0])) });
+  return client.invalidateQueries({ predicate: (query) => words.has(String(query.queryKey[0])) }, options);
 }
 
 /** The namespace that a query asks about; empty: all. */

@@ -15,8 +15,12 @@ export function LiveProvider({ children }: { children: ReactNode }) {
   const client = useQueryClient();
   const [state, setState] = useState<LiveState>("connecting");
   useEffect(() => {
+    // What is asked already goes on: begun anew every half minute, a slow answer would never come.
+    const options = { cancelRefetch: false };
     const paced = new Paced<ChangedSubject | "everything">((what) =>
-      what.includes("everything") ? client.invalidateQueries() : invalidated(client, what.filter((one) => one !== "everything")),
+      what.includes("everything")
+        ? client.invalidateQueries({}, options)
+        : invalidated(client, what.filter((one) => one !== "everything"), options),
     );
     const connection = new LiveConnection({
       onState: (next) => {

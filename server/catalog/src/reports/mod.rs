@@ -22,7 +22,7 @@ use crate::sqlite::connection::open_reader;
 use crate::sqlite::details::sorted::{self, AllSorted, Window};
 use crate::sqlite::details::{self, days, history, protected, totals};
 use crate::sqlite::{self, BUSY_TIMEOUT, Catalog};
-use crate::{DetailFilter, DetailRow, Page, PageRequest, Result, validate};
+use crate::{DetailFilter, DetailRow, GoOn, Page, PageRequest, Result, validate};
 
 pub use overviews::{
     BackupCost, ContainerTotals, DiskOverview, DiskQuery, JobOverview, LastRun, LatestBackup,
@@ -37,8 +37,8 @@ pub(super) const DETAILS_PER_PAGE: u32 = 1000;
 /// Rows or groups in one page at most.
 pub const REPORT_PAGE_MAX: u32 = 2000;
 
-/// Runs that [`Catalog::detail_totals`] lists at most: some 20 MB. Whoever wants others filters.
-pub(super) const RUNS_SHOWN_MAX: usize = 20_000;
+/// Runs that [`Catalog::detail_totals`] lists at most: some 20 MB. Who wants others filters.
+pub const RUNS_LISTED_MAX: usize = 20_000;
 
 /// Points of a trend, and earlier rows of a history, at most.
 pub const HISTORY_MAX: u32 = 100;
@@ -136,14 +136,23 @@ impl Catalog {
     ) -> Result<(Vec<DetailEntry>, u64)> {
         validate::detail_filter(filter)?;
         validate::report_page(limit)?;
-        self.report(|c| sorted::page(c, filter, order, Window::new(offset, limit)))
+        self.report_sorted(|c, room| sorted::page(c, filter, order, Window::new(offset, limit), room))
     }
 
     /// All rows that match, for one who takes them a page at a time, however slowly. Which they are and their order are
-    /// of one moment.
-    pub fn all_sorted(&self, filter: &DetailFilter, order: SortOrder) -> Result<Box<dyn SortedRows>> {
+    /// of one moment. Sorting them ends, with an error, when `go_on` says no.
+    pub fn all_sorted(
+        &self,
+        filter: &DetailFilter,
+        order: SortOrder,
+        go_on: GoOn,
+    ) -> Result<Box<dyn SortedRows>> {
         validate::detail_filter(filter)?;
-        Ok(Box::new(AllSorted::new(open_reader(&self.path, BUSY_TIMEOUT)?, filter, order)?))
+        self.report_apart(|room| {
+            let connection = open_reader(&self.path, BUSY_TIMEOUT)?;
+            let sorted = AllSorted::new(connection, filter, order, room, go_on)?;
+            Ok(Box::new(sorted) as Box<dyn SortedRows>)
+        })
     }
 
     /// One row, if it is there.
@@ -166,7 +175,8 @@ impl Catalog {
     }
 
     /// A page of the sums over the rows that match, sorted, and how many groups there are. Groups that compare
-    /// equal are in order of their names; runs, of their time. `Invalid`: a page of runs beyond the first 20,000.
+    /// equal are in order of their names; runs, of their time. Of runs, only the first [`RUNS_LISTED_MAX`] are listed;
+    /// `Invalid`: a page beyond.
     pub fn detail_totals(
         &self,
         filter: &DetailFilter,
@@ -195,7 +205,7 @@ impl Catalog {
     pub fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>> {
         validate::detail_filter(filter)?;
         validate::day_groups(by)?;
-        self.report(|c| protected::days(c, filter, by))
+        self.report_sorted(|c, room| protected::days(c, filter, by, room))
     }
 
     /// A page of the VMs that match, and how many match in all.
@@ -222,8 +232,7 @@ impl Catalog {
         self.report(|c| sqlite::overviews::disks(c, namespaces, query))
     }
 
-    /// What is protected, and what was written since each of these times (`None`: ever), all of one moment. Does not read
-    /// rows from before the earliest time.
+    /// What is protected, and what was written since each of these times (`None`: ever), all of one moment.
     pub fn repository_overview(
         &self,
         namespaces: Option<&[NamespaceId]>,

@@ -27,6 +27,8 @@ pub(crate) fn open_writer(path: &Path, create: bool, busy_timeout: Duration) -> 
     // A transaction is on the disk when it returns: nothing else makes a backup exist.
     connection.pragma_update(None, "synchronous", "FULL").or_error("set up")?;
     connection.pragma_update(None, "foreign_keys", true).or_error("set up")?;
+    // What a statement changed, should it have to be taken back: some hundred pages, which must not need room on a full disk.
+    connection.pragma_update(None, "temp_store", "MEMORY").or_error("set up")?;
     Ok(connection)
 }
 

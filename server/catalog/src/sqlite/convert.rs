@@ -1,7 +1,7 @@
 //! Between SQLite's values and errors and ours. SQLite's integers are signed: a count that does not fit is
 //! refused, and one that is negative where it cannot be is damage.
 
-use rusqlite::types::Type;
+use rusqlite::types::{Type, ValueRef};
 use rusqlite::{ErrorCode, Row, ffi};
 
 use crate::{CatalogError, Result};
@@ -58,6 +58,14 @@ pub(crate) fn int(what: &str, value: u64) -> Result<i64> {
 pub(crate) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     let value: i64 = row.get(column)?;
     u64::try_from(value).map_err(|cause| bad_value(column, cause))
+}
+
+/// A sum that triggers keep, at least 0. The daily look mends one that is wrong; it must keep no page from being shown.
+pub(crate) fn kept_sum(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Integer(sum) => sum.max(0).unsigned_abs(),
+        _ => 0,
+    })
 }
 
 /// The 16 bytes of an identifier.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::connection::{self, open_reader};
 use super::convert::OrCatalogError;
@@ -61,8 +61,12 @@ pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// As [`problems`], on a connection of its own, as long as `go_on` says so.
-pub(crate) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> {
+/// What `problems` finds, on a connection of its own, as long as `go_on` says so.
+pub(crate) fn look(
+    path: &Path,
+    mut go_on: GoOn,
+    problems: fn(&Connection) -> Result<Vec<String>>,
+) -> Result<Option<Vec<String>>> {
     if !go_on() {
         return Ok(None);
     }
@@ -85,9 +89,34 @@ pub(crate) fn look(path: &Path, mut go_on: GoOn) -> Result<Option<Vec<String>>> 
     }
 }
 
+/// Sums that are wrong.
+pub(crate) fn sum_problems(connection: &Connection) -> Result<Vec<String>> {
+    let mut problems = quotas::problems(connection)?;
+    problems.extend(kept::problems(connection)?);
+    Ok(problems)
+}
+
+/// Makes all sums anew, of the rows that there are.
+pub(crate) fn add_up(tx: &Transaction<'_>) -> Result<()> {
+    tx.execute_batch(quotas::ADD_UP).or_error("write")?;
+    kept::add_up(tx)
+}
+
 /// See [`Catalog::heal`](crate::Catalog::heal).
 pub(crate) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
+    // What an index sorts for may be hundreds of megabytes.
+    let temporary =
+        |writer: &Connection, store| writer.pragma_update(None, "temp_store", store).or_error("write");
+    temporary(writer, "FILE")?;
+    let healed = heal_in(writer);
+    temporary(writer, "MEMORY")?;
+    healed
+}
+
+fn heal_in(writer: &mut Connection) -> Result<Vec<String>> {
     let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
+    // (W18) Whatever is wrong with it: what is in it follows from others.
+    tx.execute_batch(kept::make_table()).or_error("write")?;
     let found = problems(&tx)?;
     let objects = found.iter().map(|problem| object(&tx, problem)).collect::<Result<Vec<_>>>()?;
     if !may_heal(&objects) {
@@ -99,8 +128,7 @@ pub(crate) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
         tx.execute(&sql, []).or_error("write")?;
     }
     tx.execute(&format!("DELETE FROM backups WHERE id IN ({INCOMPLETE})"), []).or_error("write")?;
-    tx.execute_batch(quotas::ADD_UP).or_error("write")?;
-    tx.execute_batch(kept::ADD_UP).or_error("write")?;
+    add_up(&tx)?;
     let problems = problems(&tx)?;
     if problems.is_empty() {
         tx.commit().or_error("write")?;

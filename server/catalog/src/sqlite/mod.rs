@@ -57,7 +57,7 @@ pub(crate) mod verifications;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdfast_types::clock::Clock;
@@ -67,6 +67,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use self::convert::OrCatalogError;
+use self::details::sorted::SortRoom;
 use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
 pub use self::room::give_up as give_up_room;
 pub use self::snapshot::discard_copies;
@@ -100,6 +101,8 @@ pub struct Catalog {
     log_is_settled: AtomicBool,
     /// Whether there is no room kept for a full disk, and should be.
     lacks_room: AtomicBool,
+    /// Bytes of the file system that sorting leaves free.
+    pub(crate) left_free_bytes: AtomicU64,
     /// What every change is answered with, for tests.
     #[cfg(any(test, feature = "testing"))]
     injected: Mutex<Option<testing::InjectedFailure>>,
@@ -201,6 +204,7 @@ impl Catalog {
             latch,
             log_is_settled: AtomicBool::new(false),
             lacks_room: AtomicBool::new(false),
+            left_free_bytes: AtomicU64::new(0),
             #[cfg(any(test, feature = "testing"))]
             injected: Mutex::default(),
         })
@@ -223,6 +227,29 @@ impl Catalog {
     /// Runs `read`, which may take seconds, on one snapshot.
     pub(crate) fn report<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         on_snapshot(&self.reports, read)
+    }
+
+    /// As [`Catalog::report`], for what SQLite sorts on the disk.
+    pub(crate) fn report_sorted<T>(
+        &self,
+        read: impl FnOnce(&Connection, &SortRoom) -> Result<T>,
+    ) -> Result<T> {
+        let room = self.sort_room();
+        self.reports.with(|connection| {
+            room.watch(connection, Box::new(|| true), |connection| {
+                let snapshot = connection.unchecked_transaction().or_error("read")?;
+                read(&snapshot, &room)
+            })
+        })
+    }
+
+    /// Runs `sort`, which has a connection of its own, when its turn among reports has come.
+    pub(crate) fn report_apart<T>(&self, sort: impl FnOnce(&SortRoom) -> Result<T>) -> Result<T> {
+        self.reports.in_turn(|| sort(&self.sort_room()))
+    }
+
+    fn sort_room(&self) -> SortRoom {
+        SortRoom::new(self.path.clone(), self.left_free_bytes.load(Ordering::Relaxed))
     }
 
     /// Runs `write` in a transaction that is durable when this returns `Ok`, and has changed nothing

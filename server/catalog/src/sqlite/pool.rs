@@ -42,15 +42,21 @@ impl ReadPool {
     }
 
     /// Runs `read` with a connection. Never to be nested: the inner call could wait for the outer one.
-    pub(crate) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(crate) fn with<T>(&self, read: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
         let mut lease = self.lease();
-        let connection = match lease.connection.take() {
+        let mut connection = match lease.connection.take() {
             Some(connection) => connection,
             None => open_reader(&self.path, self.busy_timeout)?,
         };
-        let result = read(&connection);
+        let result = read(&mut connection);
         lease.connection = Some(connection);
         result
+    }
+
+    /// Runs `work`, which has a connection of its own, as if it had one of these.
+    pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _lease = self.lease();
+        work()
     }
 
     fn lease(&self) -> Lease<'_> {

@@ -4,7 +4,7 @@ use holdfast_types::clock::Clock;
 use holdfast_types::ids::NamespaceId;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::convert::{OrCatalogError, count, int};
+use super::convert::{OrCatalogError, count, int, kept_sum};
 use super::select::{Conditions, named};
 use super::{audit, namespaces};
 use crate::reports::day_of;
@@ -128,7 +128,8 @@ pub(crate) fn count_session(tx: &Transaction<'_>, clock: &dyn Clock, namespace: 
 }
 
 /// Adds the sums up anew.
-pub(crate) const ADD_UP: &str = "UPDATE namespace_usage AS u SET \
+pub(crate) const ADD_UP: &str = "INSERT OR IGNORE INTO namespace_usage (namespace_id) SELECT id FROM namespaces; \
+     UPDATE namespace_usage AS u SET \
      stored_bytes = (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = u.namespace_id), \
      protected_bytes = (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v JOIN backups b ON b.vm_id = v.id \
          AND b.ordinal = (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) \
@@ -186,8 +187,7 @@ fn read(row: &Row<'_>, today: i32) -> rusqlite::Result<NamespaceQuota> {
         value.map(|_| count(row, column)).transpose()
     };
     let is_today = row.get::<_, i64>("sessions_day")? == i64::from(today);
-    // A sum that is wrong is told by the integrity check; it must not keep every backup from starting.
-    let sum = |column: &str| row.get::<_, i64>(column).map(|sum| sum.max(0).unsigned_abs());
+    let sum = |column: &str| kept_sum(row, column);
     Ok(NamespaceQuota {
         namespace: namespaces::read(row)?,
         quota: Quota {

@@ -274,10 +274,57 @@ fn sums_of_details_follow_every_change() {
     sound("rows became another VM's");
     raw.execute("DELETE FROM backups", []).unwrap();
     raw.execute(&format!("DELETE FROM details WHERE vm_id = {other}"), []).unwrap();
+    sound("rows were removed");
+    raw.execute("UPDATE containers SET run_id = NULL", []).unwrap();
+    raw.execute("DELETE FROM runs WHERE id NOT IN (SELECT run_id FROM details)", []).unwrap();
+    sound("runs were removed");
     assert_eq!(jobs().len(), 1, "a job without rows is in no overview");
     raw.execute("UPDATE details SET wire_bytes = 9223372036854775807", []).unwrap();
     assert_eq!(jobs()[0].sums.wire_bytes, 1 << 62, "a sum ends, and does not overflow");
-    raw.execute("UPDATE detail_sums SET rows = rows + 1", []).unwrap();
-    let problems = fixture.integrity_check().unwrap();
-    assert!(problems.len() == 1 && problems[0].contains("add up differently"), "{problems:?}");
+    sound("a sum that ended");
+    // Each column is looked at, those beside one that ended, too.
+    for column in ["rows", "failed", "bytes", "new_bytes", "post_lc", "meta_bytes"] {
+        raw.execute(&format!("UPDATE detail_sums SET {column} = {column} + 1"), []).unwrap();
+        let problems = fixture.integrity_check().unwrap();
+        assert!(problems.len() == 1 && problems[0].contains(column), "{problems:?}");
+        assert_eq!(fixture.mend_sums(Box::new(|| true)).unwrap(), Some(problems));
+        sound("it was mended");
+    }
+}
+
+/// Statistics that are damaged, in whatever way, keep no backup from being committed and no page from being shown.
+#[test]
+fn wrong_sums_are_in_the_way_of_nothing() {
+    for damage in [
+        "UPDATE detail_sums SET rows = -5, failed = 7, bytes = -9223372036854775808",
+        "UPDATE detail_sums SET rows = 9223372036854775807, wire_bytes = 9223372036854775807",
+        "UPDATE detail_sums SET rows = NULL, failed = 'x', bytes = x'00', new_bytes = 1e300, post_lc = NULL",
+        "UPDATE detail_sums SET vm_id = x'07'",
+        "DELETE FROM detail_sums; UPDATE jobs SET runs = -1; DELETE FROM namespace_usage",
+        "UPDATE namespace_usage SET restore_points = -1, protected_bytes = -1",
+    ] {
+        let query = crate::VmQuery {
+            vm: None,
+            search: None,
+            stale: None,
+            stale_before_ms: 0,
+            sort: crate::VmSort::StoredBytes,
+            descending: true,
+            offset: 0,
+            limit: 10,
+            now_ms: START_MS,
+        };
+        let home = Home::new();
+        let fixture = home.create();
+        fixture.committed("web", "nightly");
+        home.raw().execute_batch(damage).unwrap();
+        fixture.committed("web", "nightly");
+        fixture.job_overviews(None).unwrap();
+        fixture.repository_overview(None, &[None, Some(0)]).unwrap();
+        fixture.vm_overviews(None, &query).unwrap();
+        let wrong = fixture.mend_sums(Box::new(|| true)).unwrap().unwrap();
+        assert!(!wrong.is_empty(), "{damage}");
+        assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{damage}");
+        assert_eq!(fixture.job_overviews(None).unwrap()[0].runs, 2);
+    }
 }

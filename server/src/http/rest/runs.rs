@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use holdfast_engine::catalog::{DetailSort, TotalsBy, TotalsOrder, TotalsSort};
+use holdfast_engine::catalog::{DetailSort, RUNS_LISTED_MAX, TotalsBy, TotalsOrder, TotalsSort};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -80,6 +80,8 @@ pub(super) async fn list(
             job: group.job,
             vms: group.vms,
         });
+        // No page is asked for beyond what is listed.
+        let total = total.min(RUNS_LISTED_MAX as u64);
         Ok(Json(Items { items: items.collect(), total, offset }))
     })
     .await

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use holdfast_engine::catalog::{DetailFilter, REPORT_PAGE_MAX, TotalsBy, TotalsOrder};
+use holdfast_engine::catalog::{DetailFilter, REPORT_PAGE_MAX, RUNS_LISTED_MAX, TotalsBy, TotalsOrder};
 use holdfast_proto::details::{Delimiter, TOTALS_COLUMNS, totals_cells};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -93,6 +93,7 @@ pub(super) async fn groups(
             runs: group.runs,
             trend: group.trend,
         });
+        let total = if by == TotalsBy::Run { total.min(RUNS_LISTED_MAX as u64) } else { total };
         Ok(Json(Items { items: items.collect(), total, offset }).into_response())
     })
     .await

@@ -50,17 +50,21 @@ const SHARE: i64 = 8;
 /// Whether less than an eighth of the rows match what an index can tell. Counts no further, and only in the
 /// index: a small part of what is saved.
 fn are_few(connection: &Connection, conditions: Conditions) -> Result<bool> {
-    let rows: i64 = connection
-        .prepare_cached("SELECT coalesce(max(rowid), 0) FROM details")
-        .and_then(|mut s| s.query_row([], |row| row.get(0)))
-        .or_error("read")?;
-    let limit = rows / SHARE + 1;
+    let limit = rows_max(connection)? / SHARE + 1;
     let (mut found, part) = (0, format!("LIMIT {limit})"));
     conditions.each(connection, ("SELECT count(*) FROM (SELECT 1 FROM details d", &part), |row| {
         found = row.get(0).or_error("read")?;
         Ok(())
     })?;
     Ok(found < limit)
+}
+
+/// The number of the last row: there are no more.
+pub(crate) fn rows_max(connection: &Connection) -> Result<i64> {
+    connection
+        .prepare_cached("SELECT coalesce(max(rowid), 0) FROM details")
+        .and_then(|mut s| s.query_row([], |row| row.get(0)))
+        .or_error("read")
 }
 
 /// What indexes can tell of a row.

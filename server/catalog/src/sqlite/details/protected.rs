@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row};
 use super::super::convert::{OrCatalogError, bad_value};
 use super::super::select::Names;
 use super::filter;
+use super::sorted::SortRoom;
 use super::sums::Group;
 use crate::reports::day_of;
 use crate::{DetailFilter, ProtectedDay, Result, RowStatus, TotalsBy};
@@ -32,13 +33,19 @@ impl Made {
 }
 
 /// See [`Catalog::protected_days`](crate::Catalog::protected_days).
-pub(crate) fn days(connection: &Connection, asked: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>> {
+pub(crate) fn days(
+    connection: &Connection,
+    asked: &DetailFilter,
+    by: TotalsBy,
+    room: &SortRoom,
+) -> Result<Vec<ProtectedDay>> {
     let names = Names::load(connection)?;
     let mut known: HashMap<(Group, [u8; 16]), u64> = HashMap::new();
     let mut sums: HashMap<Group, u64> = HashMap::new();
     // Later entries of a day replace earlier ones.
     let mut days: BTreeMap<(i32, &str, &str), u64> = BTreeMap::new();
     let first_day = asked.since_ms.map_or(i32::MIN, day_of);
+    room.expect(filter::rows_max(connection)?.unsigned_abs())?;
     each_restore_point(connection, asked, |made| {
         let group = made.group(by);
         let sum = sums.entry(group.clone()).or_default();

@@ -5,7 +5,10 @@
 //! it sorts on the disk, so memory does not grow with the rows. Pages are asked for by offset, from anywhere: there is no
 //! row before them to go on from.
 
-use std::cmp::Ordering;
+use std::cmp;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_proto::details::RowExt;
 use rusqlite::functions::{Context, FunctionFlags};
@@ -13,8 +16,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::convert::{OrCatalogError, bad_value, count};
 use super::super::select::Conditions;
+use super::super::snapshot;
 use super::{SELECT, filter, read};
-use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, Result, SortOrder};
+use crate::{CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, GoOn, Result, SortOrder};
 
 /// Rows up to which the first ones are kept while others are read; SQLite sorts all of them for a page beyond, which
 /// costs more for few and less for many.
@@ -26,29 +30,94 @@ pub(crate) fn page(
     asked: &DetailFilter,
     order: SortOrder,
     window: Window,
+    room: &SortRoom,
 ) -> Result<(Vec<DetailEntry>, u64)> {
     let Window { offset, limit } = window;
-    let mut total = 0_u64;
-    let Some(conditions) = filter::of_all(connection, asked)? else { return Ok((Vec::new(), 0)) };
-    conditions.each(connection, ("SELECT count(*) AS rows FROM details d", ""), |row| {
-        total = count(row, "rows").or_error("read")?;
-        Ok(())
-    })?;
+    let total = counted(connection, asked)?;
     let past_end = usize::try_from(total).is_ok_and(|total| offset >= total);
     let Some(conditions) = filter::of_all(connection, asked)?.filter(|_| !past_end && limit > 0) else {
         return Ok((Vec::new(), total));
     };
     let mut end = by(order);
     let last = offset.saturating_add(limit);
+    let mut sorted = total;
     if last <= FIRST_ROWS_MAX {
         end = format!("{end} LIMIT {last}");
+        sorted = sorted.min(last as u64);
     }
     let mut rowids: Vec<i64> = Vec::new();
+    room.expect(sorted)?;
     conditions.part(connection, ("SELECT d.rowid FROM details d", &end), window, |row| {
         rowids.push(row.get(0).or_error("read")?);
         Ok(())
     })?;
     Ok((entries(connection, &rowids)?, total))
+}
+
+/// How many rows match.
+fn counted(connection: &Connection, asked: &DetailFilter) -> Result<u64> {
+    let mut total = 0;
+    let Some(conditions) = filter::of_all(connection, asked)? else { return Ok(0) };
+    conditions.each(connection, ("SELECT count(*) AS rows FROM details d", ""), |row| {
+        total = count(row, "rows").or_error("read")?;
+        Ok(())
+    })?;
+    Ok(total)
+}
+
+/// Bytes that SQLite writes for a row it sorts, at most as a rule: 70 of numbers and identifiers, and a name, twice where
+/// sorted parts are merged.
+const ROW_BYTES: u64 = 256;
+
+/// Steps of SQLite between two looks at whether to go on: some milliseconds.
+const STEPS: i32 = 100_000;
+
+/// (W17) The file system on which SQLite sorts what does not fit its cache, for one report.
+#[derive(Debug)]
+pub(crate) struct SortRoom {
+    path: PathBuf,
+    /// What must stay free there.
+    floor_bytes: u64,
+    /// There are so many rows that SQLite uses it.
+    is_used: Arc<AtomicBool>,
+}
+
+impl SortRoom {
+    pub(crate) fn new(path: PathBuf, floor_bytes: u64) -> Self {
+        Self { path, floor_bytes, is_used: Arc::default() }
+    }
+
+    /// So many rows are to be sorted.
+    pub(crate) fn expect(&self, rows: u64) -> Result<()> {
+        // Fewer fit SQLite's cache, or nearly.
+        if rows <= FIRST_ROWS_MAX as u64 {
+            return Ok(());
+        }
+        self.is_used.store(true, Ordering::Relaxed);
+        snapshot::check_room(&self.path, rows.saturating_mul(ROW_BYTES), self.floor_bytes)
+    }
+
+    /// Runs `sort` as long as there is room and `go_on` says so.
+    pub(crate) fn watch<T>(
+        &self,
+        connection: &mut Connection,
+        mut go_on: GoOn,
+        sort: impl FnOnce(&Connection) -> Result<T>,
+    ) -> Result<T> {
+        let (path, floor_bytes, is_used) = (self.path.clone(), self.floor_bytes, Arc::clone(&self.is_used));
+        let full = Arc::new(AtomicBool::new(false));
+        let is_full = Arc::clone(&full);
+        let ends = move || {
+            let lacks_room =
+                is_used.load(Ordering::Relaxed) && snapshot::check_room(&path, 0, floor_bytes).is_err();
+            is_full.fetch_or(lacks_room, Ordering::Relaxed);
+            lacks_room || !go_on()
+        };
+        connection.progress_handler(STEPS, Some(ends)).or_error("sort")?;
+        let sorted = sort(connection);
+        connection.progress_handler(0, None::<fn() -> bool>).or_error("sort")?;
+        if sorted.is_err() && full.load(Ordering::Relaxed) { Err(CatalogError::Full) } else { sorted }
+    }
 }
 
 /// The rows of these numbers that are still there.
@@ -72,11 +141,20 @@ pub(crate) struct AllSorted {
 }
 
 impl AllSorted {
-    pub(crate) fn new(connection: Connection, asked: &DetailFilter, order: SortOrder) -> Result<Self> {
-        let conditions = filter::of_all(&connection, asked)?;
-        let conditions = conditions.unwrap_or_else(Conditions::never);
-        let select = "CREATE TEMP TABLE sorted AS SELECT d.rowid AS row FROM details d";
-        conditions.each(&connection, (select, &by(order)), |_| Ok(()))?;
+    pub(crate) fn new(
+        mut connection: Connection,
+        asked: &DetailFilter,
+        order: SortOrder,
+        room: &SortRoom,
+        go_on: GoOn,
+    ) -> Result<Self> {
+        room.watch(&mut connection, go_on, |connection| {
+            room.expect(counted(connection, asked)?)?;
+            let conditions = filter::of_all(connection, asked)?;
+            let conditions = conditions.unwrap_or_else(Conditions::never);
+            let select = "CREATE TEMP TABLE sorted AS SELECT d.rowid AS row FROM details d";
+            conditions.each(connection, (select, &by(order)), |_| Ok(()))
+        })?;
         Ok(Self { connection, last: 0 })
     }
 }
@@ -192,7 +270,7 @@ impl Window {
     }
 
     /// The part of `items`, sorted; the rest is not looked at more than it must be.
-    pub(crate) fn of<T>(self, mut items: Vec<T>, compare: impl Fn(&T, &T) -> Ordering) -> Vec<T> {
+    pub(crate) fn of<T>(self, mut items: Vec<T>, compare: impl Fn(&T, &T) -> cmp::Ordering) -> Vec<T> {
         let Self { offset, limit } = self;
         if offset >= items.len() || limit == 0 {
             return Vec::new();
@@ -211,7 +289,7 @@ impl Window {
 }
 
 /// The order of two values of which nothing comes last, whatever the direction.
-pub(crate) fn compare_keys<K: Ord>(a: Option<&K>, b: Option<&K>, descending: bool) -> Ordering {
+pub(crate) fn compare_keys<K: Ord>(a: Option<&K>, b: Option<&K>, descending: bool) -> cmp::Ordering {
     match (a, b) {
         (Some(a), Some(b)) if descending => b.cmp(a),
         (Some(a), Some(b)) => a.cmp(b),
@@ -224,13 +302,13 @@ pub(crate) fn compare_keys<K: Ord>(a: Option<&K>, b: Option<&K>, descending: boo
 pub(crate) struct Number(pub(crate) f64);
 
 impl Ord for Number {
-    fn cmp(&self, other: &Self) -> Ordering {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
         self.0.total_cmp(&other.0)
     }
 }
 
 impl PartialOrd for Number {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
         Some(self.cmp(other))
     }
 }

@@ -103,18 +103,30 @@ pub(crate) mod kept {
     use std::collections::HashMap;
 
     use holdfast_proto::details::Totals;
-    use rusqlite::Connection;
+    use rusqlite::{Connection, Transaction};
     use ulid::Ulid;
 
-    use super::super::super::convert::{OrCatalogError, count, id};
+    use super::super::super::convert::{OrCatalogError, id, kept_sum};
     use super::super::super::select::Conditions;
     use super::RowRefs;
-    use crate::Result;
-    use crate::wire::add_to;
+    use crate::{DetailRow, Result, RowStatus};
 
-    /// Makes all of them anew, of the rows that there are.
-    pub(crate) const ADD_UP: &str = "DELETE FROM detail_sums; \
-         INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes) \
+    /// The end of a sum, as in the triggers.
+    const SUM_MAX: i64 = 1 << 62;
+
+    /// What makes the table, empty: the beginning of its migration.
+    pub(crate) fn make_table() -> &'static str {
+        const MIGRATION: &str = include_str!("../../../migrations/0024_detail_sums.sql");
+        MIGRATION.split_once("CREATE TRIGGER").map_or(MIGRATION, |(table, _)| table)
+    }
+
+    /// Makes all of them anew, of the rows that there are. The table goes, damaged pages included.
+    pub(crate) fn add_up(tx: &Transaction<'_>) -> Result<()> {
+        tx.execute_batch(make_table()).and_then(|()| tx.execute_batch(ADD_UP)).or_error("write")
+    }
+
+    const ADD_UP: &str = "INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, \
+         wire_bytes) \
          SELECT job_id, vm_id, 1, status <> 'done', bytes, new_bytes, post_lc, meta_bytes, wire_bytes \
          FROM details WHERE true \
          ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed, \
@@ -122,6 +134,12 @@ pub(crate) mod kept {
          post_lc = min(post_lc + excluded.post_lc, 1 << 62), meta_bytes = min(meta_bytes + excluded.meta_bytes, 1 << 62), \
          wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62); \
          UPDATE jobs SET runs = (SELECT count(*) FROM runs r WHERE r.job_id = jobs.id)";
+
+    /// Returns true if there are rows and no sums: those of an older version were not added up yet.
+    pub(crate) fn are_missing(connection: &Connection) -> Result<bool> {
+        let sql = "SELECT NOT EXISTS (SELECT 1 FROM detail_sums) AND EXISTS (SELECT 1 FROM details)";
+        connection.query_row(sql, [], |row| row.get(0)).or_error("read")
+    }
 
     pub(crate) struct Kept {
         pub(crate) job: [u8; 16],
@@ -137,58 +155,87 @@ pub(crate) mod kept {
     ) -> Result<()> {
         let select = "SELECT s.* FROM detail_sums s JOIN jobs j ON j.id = s.job_id";
         conditions.each(connection, (select, ""), |row| {
-            let read = || -> rusqlite::Result<Kept> {
+            let id = |column: &str| -> rusqlite::Result<Option<[u8; 16]>> {
+                Ok(row.get_ref(column)?.as_blob().ok().and_then(|id| id.try_into().ok()))
+            };
+            let read = || -> rusqlite::Result<Option<Kept>> {
+                // One that is no identifier is of nothing.
+                let (Some(job), Some(vm)) = (id("job_id")?, id("vm_id")?) else { return Ok(None) };
                 let sums = Totals {
-                    rows: count(row, "rows")?,
-                    failed: count(row, "failed")?,
-                    bytes: count(row, "bytes")?,
-                    new_bytes: count(row, "new_bytes")?,
-                    post_lc: count(row, "post_lc")?,
-                    meta_bytes: count(row, "meta_bytes")?,
-                    wire_bytes: count(row, "wire_bytes")?,
+                    rows: kept_sum(row, "rows")?,
+                    failed: kept_sum(row, "failed")?,
+                    bytes: kept_sum(row, "bytes")?,
+                    new_bytes: kept_sum(row, "new_bytes")?,
+                    post_lc: kept_sum(row, "post_lc")?,
+                    meta_bytes: kept_sum(row, "meta_bytes")?,
+                    wire_bytes: kept_sum(row, "wire_bytes")?,
                     ..Totals::default()
                 };
-                Ok(Kept { job: id(row, "job_id")?, vm: id(row, "vm_id")?, sums })
+                Ok(Some(Kept { job, vm, sums }))
             };
-            take(read().or_error("read")?)
+            read().or_error("read")?.map_or(Ok(()), &mut take)
         })
     }
 
     /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
     pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
-        let mut counted: HashMap<([u8; 16], [u8; 16]), Totals> = HashMap::new();
+        let mut counted: HashMap<([u8; 16], [u8; 16]), [i64; 7]> = HashMap::new();
         super::each(connection, Conditions::default(), false, "", |summand| {
             let RowRefs { job, vm, .. } = summand.refs;
-            add_to(counted.entry((job, vm)).or_default(), &summand.row);
-            Ok(())
-        })?;
-        let mut wrong = Vec::new();
-        each(connection, Conditions::default(), |Kept { job, vm, sums }| {
-            let counted = counted.remove(&(job, vm)).unwrap_or_default();
-            // A sum ends at 2^62, long before one in memory.
-            if sums != only(&counted) && sums.bytes < 1 << 62 {
-                wrong.push((job, vm, sums.rows, counted.rows));
+            let sums = counted.entry((job, vm)).or_default();
+            for (sum, value) in sums.iter_mut().zip(columns(&summand.row)) {
+                *sum = sum.saturating_add(i64::try_from(value).unwrap_or(i64::MAX)).min(SUM_MAX);
             }
             Ok(())
         })?;
-        wrong.extend(counted.into_iter().map(|((job, vm), sums)| (job, vm, 0, sums.rows)));
+        let mut wrong = Vec::new();
+        // Not by way of jobs: sums of one that is not there are wrong, too.
+        Conditions::default().each(connection, ("SELECT * FROM detail_sums", ""), |row| {
+            let value = |index: usize| row.get_ref(index).or_error("check");
+            // One that is no identifier has no rows.
+            let key = |index: usize| -> Result<[u8; 16]> {
+                Ok(value(index)?.as_blob().ok().and_then(|id| id.try_into().ok()).unwrap_or_default())
+            };
+            let (job, vm) = (key(0)?, key(1)?);
+            let counted = counted.remove(&(job, vm)).unwrap_or_default();
+            for (column, (name, sum)) in COLUMNS.iter().zip(counted).enumerate() {
+                let kept = value(2 + column)?.as_i64().ok();
+                // A sum that has met its end stays there, whatever goes.
+                if (column == 0 && sum == 0) || (kept != Some(sum) && kept != Some(SUM_MAX)) {
+                    wrong.push((job, vm, format!("{name} are {sum}, and not {kept:?}")));
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+        wrong.extend(counted.into_keys().map(|(job, vm)| (job, vm, "there is no sum".to_owned())));
+        let mut problems = Vec::new();
         let runs =
             "SELECT j.id, j.runs, (SELECT count(*) FROM runs r WHERE r.job_id = j.id) AS counted FROM jobs j";
-        let mut problems = Vec::new();
         Conditions::default().each(connection, (runs, ""), |row| {
-            let (kept, counted) =
-                (count(row, "runs").or_error("check")?, count(row, "counted").or_error("check")?);
+            let (kept, counted): (i64, i64) =
+                (row.get("runs").or_error("check")?, row.get("counted").or_error("check")?);
             if kept != counted {
                 let job = Ulid::from_bytes(id(row, "id").or_error("check")?);
                 problems.push(format!("job {job} is on record with {kept} runs, but has {counted}"));
             }
             Ok(())
         })?;
-        problems.extend(wrong.into_iter().map(|(job, vm, kept, counted)| {
+        problems.extend(wrong.into_iter().map(|(job, vm, what)| {
             let (job, vm) = (Ulid::from_bytes(job), Ulid::from_bytes(vm));
-            format!("sums of {kept} rows are kept for VM {vm} in job {job}, but its {counted} rows add up differently")
+            format!("the compression details of VM {vm} in job {job} add up differently: {what}")
         }));
         Ok(problems)
+    }
+
+    /// The columns of sums, in the table's order.
+    const COLUMNS: [&str; 7] =
+        ["rows", "failed", "bytes", "new_bytes", "post_lc", "meta_bytes", "wire_bytes"];
+
+    /// What a row adds to each of [`COLUMNS`].
+    fn columns(row: &DetailRow) -> [u64; 7] {
+        let failed = u64::from(row.status != RowStatus::Done);
+        [1, failed, row.bytes, row.new_bytes, row.post_lc, row.meta_bytes, row.wire_bytes]
     }
 
     /// What is kept of `sums`.

@@ -15,11 +15,10 @@ use super::super::select::Names;
 use super::filter;
 use super::sorted::{Number, Window, compare_keys};
 use super::sums::{self, BY_RUN, Group, RowRefs, Summand};
-use crate::reports::RUNS_SHOWN_MAX;
 use crate::wire::add_to;
 use crate::{
-    CatalogError, DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder,
-    TotalsSort,
+    CatalogError, DetailFilter, DetailSort, DetailTotals, RUNS_LISTED_MAX, Result, TREND_POINTS, TotalsBy,
+    TotalsOrder, TotalsSort,
 };
 
 /// A page of the groups, and how many there are.
@@ -32,6 +31,13 @@ pub(crate) fn page(
 ) -> Result<(Vec<DetailTotals>, u64)> {
     let Some(conditions) = filter::of_all(connection, asked)? else { return Ok((Vec::new(), 0)) };
     let names = Names::load(connection)?;
+    let beyond = by == TotalsBy::Run && window.limit > 0 && window.offset >= RUNS_LISTED_MAX;
+    let limit = if by == TotalsBy::Run {
+        window.limit.min(RUNS_LISTED_MAX.saturating_sub(window.offset))
+    } else {
+        window.limit
+    };
+    let window = Window { limit, ..window };
     let mut found = First { by: order.by, descending: order.descending, window, total: 0, kept: Vec::new() };
     let mut groups: HashMap<Group, Sums> = HashMap::new();
     let mut jobs = JobTrends::default();
@@ -40,7 +46,8 @@ pub(crate) fn page(
         // Every row of a run comes before those of the next.
         if by == TotalsBy::Run && run.replace(summand.refs.run).is_some_and(|run| run != summand.refs.run) {
             for (_, sums) in groups.drain() {
-                found.add(Listed { name: Name::of(by, &sums, &names)?, trend: jobs.after(&sums), sums });
+                let trend = jobs.after(&sums);
+                found.add(Listed::new(by, sums, &names, trend)?);
             }
         }
         groups.entry(summand.group(by)).or_insert_with(|| Sums::new(by, summand)).add(by, summand);
@@ -48,12 +55,12 @@ pub(crate) fn page(
     })?;
     for sums in groups.into_values() {
         let trend = if by == TotalsBy::Run { jobs.after(&sums) } else { sums.trend() };
-        found.add(Listed { name: Name::of(by, &sums, &names)?, trend, sums });
+        found.add(Listed::new(by, sums, &names, trend)?);
     }
     let total = found.total;
-    if by == TotalsBy::Run && found.is_beyond() {
+    if beyond && usize::try_from(total).is_ok_and(|total| window.offset < total) {
         return Err(CatalogError::invalid(format!(
-            "a list of runs shows the first {RUNS_SHOWN_MAX} of {total}; filter, or sort by something else"
+            "a list of runs shows the first {RUNS_LISTED_MAX} of {total}; filter, or sort by something else"
         )));
     }
     Ok((found.page().into_iter().map(Listed::tell).collect(), total))
@@ -70,14 +77,7 @@ struct First<'a> {
 
 impl<'a> First<'a> {
     fn wanted(&self) -> usize {
-        self.window.offset.saturating_add(self.window.limit).min(RUNS_SHOWN_MAX)
-    }
-
-    /// Whether the window is not of the first ones, but of later ones that are there.
-    fn is_beyond(&self) -> bool {
-        let Window { offset, limit } = self.window;
-        let end = offset.saturating_add(limit).min(usize::try_from(self.total).unwrap_or(usize::MAX));
-        limit > 0 && offset < end && end > RUNS_SHOWN_MAX
+        self.window.offset.saturating_add(self.window.limit).min(RUNS_LISTED_MAX)
     }
 
     fn add(&mut self, listed: Listed<'a>) {
@@ -254,10 +254,18 @@ impl<'a> Key<'a> {
 struct Listed<'a> {
     name: Name<'a>,
     trend: Vec<Option<f64>>,
+    /// How many different VMs; the set itself is in `sums` no more: thousands of runs are kept.
+    vms: u64,
     sums: Sums,
 }
 
-impl Listed<'_> {
+impl<'a> Listed<'a> {
+    fn new(by: TotalsBy, mut sums: Sums, names: &'a Names, trend: Vec<Option<f64>>) -> Result<Self> {
+        let vms = std::mem::take(&mut sums.vms).len() as u64;
+        sums.latest = VecDeque::new();
+        Ok(Self { name: Name::of(by, &sums, names)?, trend, vms: vms.max(1), sums })
+    }
+
     fn compare(&self, other: &Self, by: TotalsSort, descending: bool) -> Ordering {
         compare_keys(Key::of(by, self).as_ref(), Key::of(by, other).as_ref(), descending)
             .then_with(|| (self.name, &self.sums.disk).cmp(&(other.name, &other.sums.disk)))
@@ -271,7 +279,7 @@ impl Listed<'_> {
             vm: vm.to_owned(),
             disk: self.sums.disk.into(),
             run: run.map(|(_, id)| RunId::from_bytes(id).to_string()).unwrap_or_default(),
-            vms: (self.sums.vms.len() as u64).max(1),
+            vms: self.vms,
             runs: self.sums.runs,
             sums: self.sums.totals,
             trend: self.trend,

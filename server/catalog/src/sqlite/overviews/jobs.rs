@@ -6,7 +6,7 @@ use holdfast_proto::details::Totals;
 use holdfast_types::ids::{BackupId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::super::convert::{OrCatalogError, count, id};
+use super::super::convert::{OrCatalogError, count, id, kept_sum};
 use super::super::details::filter;
 use super::super::details::sums::{self, kept};
 use super::super::namespaces as table;
@@ -61,7 +61,7 @@ pub(crate) fn repository(
 }
 
 fn add(sum: &mut u64, row: &Row<'_>, column: &str) -> Result<()> {
-    *sum = sum.saturating_add(count(row, column).or_error("read")?);
+    *sum = sum.saturating_add(kept_sum(row, column).or_error("read")?);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn jobs(connection: &Connection, namespaces: Option<&[NamespaceId]>) 
             namespace: NamespaceId::from_bytes(id(row, "namespace_id").or_error("read")?),
             namespace_name: row.get("namespace").or_error("read")?,
             job: row.get("name").or_error("read")?,
-            runs: count(row, "runs").or_error("read")?,
+            runs: kept_sum(row, "runs").or_error("read")?,
             vms,
             last_run: run.map_or(Ok(None), |run| last_run(connection, run))?,
             failing_vms: failing.get(&job).copied().unwrap_or(0),

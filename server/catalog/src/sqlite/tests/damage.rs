@@ -156,6 +156,33 @@ fn indexes_and_rests_of_restore_points_are_healed() {
     assert_eq!(catalog.all_backup_ids().count(), 39);
 }
 
+/// Statistics: whatever is wrong with their table, it is made anew.
+#[test]
+fn sums_whose_pages_are_damaged_are_made_anew() {
+    let home = built();
+    let raw = home.raw();
+    let page = |name: &str| -> usize {
+        let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?";
+        raw.query_row(sql, [name], |row| row.get::<_, i64>(0)).unwrap().try_into().unwrap()
+    };
+    let pages = ["detail_sums", "detail_sums_of_vm"].map(page);
+    drop(raw);
+    let bytes = std::fs::read(&home.path).unwrap();
+    // Bytes of the cells, from the end of the page; some are beyond what is used.
+    for at in pages.iter().flat_map(|page| (page * 4096 - 90)..page * 4096) {
+        let home = Home::new();
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        std::fs::write(&home.path, damaged).unwrap();
+        let catalog = open_any(&home.path).unwrap();
+        if !catalog.damage_check(Box::new(|| true)).unwrap().unwrap().is_empty() {
+            assert_eq!(catalog.heal().unwrap(), Vec::<String>::new(), "byte {at}");
+        }
+        catalog.mend_sums(Box::new(|| true)).unwrap().unwrap();
+        assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new(), "byte {at}");
+    }
+}
+
 /// A disk that is gone takes its restore point along: the point brings both back.
 #[test]
 fn a_restore_point_that_lost_a_disk_is_incomplete() {

@@ -39,7 +39,7 @@ fn rows_sort_by_any_column_both_ways(f: &Fixture) {
 
 /// Every row, a few at a time.
 fn all_sorted(f: &Fixture, filter: &DetailFilter, order: SortOrder) -> Vec<DetailRow> {
-    let mut sorted = f.all_sorted(filter, order).unwrap();
+    let mut sorted = f.all_sorted(filter, order, Box::new(|| true)).unwrap();
     let mut rows = Vec::new();
     while let Some(more) = sorted.next(7).unwrap() {
         assert!(more.len() <= 7);
