@@ -6,19 +6,6 @@ use holdfast_types::ids::{NamespaceId, TokenId};
 use crate::sqlite::{Catalog, expiring, namespaces, tokens};
 use crate::{ExpiringRecord, NamespaceRecord, Result, TokenRecord, TokenSpec, validate};
 
-/// The namespace every repository has from the beginning.
-pub const DEFAULT_NAMESPACE: &str = "default";
-
-/// How often a token's last use is written down at most.
-pub const TOKEN_TOUCH_INTERVAL_MS: i64 = 60_000;
-
-/// Expiring records one token may have at a time; the oldest gives way to a new one. A person has a few
-/// browsers; a script that logs in over and over must not fill the catalog.
-pub const EXPIRING_PER_TOKEN_MAX: u32 = 64;
-
-/// Longest payload of an expiring record: two secrets of 32 bytes in hexadecimal.
-pub const EXPIRING_PAYLOAD_MAX_BYTES: usize = 128;
-
 /// Asked at every call of a client, so it never waits for reports.
 ///
 /// Across processes: every function is one transaction. A token that one process revoked is refused by all

@@ -7,9 +7,6 @@ use crate::{
     AttributedBy, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord, Result, validate,
 };
 
-/// Groups in one answer at most.
-pub const ATTRIBUTED_GROUPS_MAX: u32 = 1000;
-
 /// Written by rounds, read by reports.
 ///
 /// Across processes: recording is one transaction, so sums are always those of one round, but for what was deleted

@@ -3,16 +3,6 @@
 use crate::sqlite::{Catalog, audit};
 use crate::{AuditEntry, AuditRecord, AuditRepeat, Page, PageRequest, Result, validate};
 
-/// How long repeated events go on being counted in one entry, from its first: ten minutes.
-pub const AUDIT_WINDOW_MS: i64 = 10 * 60_000;
-
-/// Entries one actor can cause with repeated events of one action within [`AUDIT_WINDOW_MS`]: further keys are counted
-/// together. A cluster's token backs up hundreds of VMs an hour, each an entry of its own.
-pub const AUDIT_KEYS_PER_ACTOR_MAX: usize = 256;
-
-/// Repeats written in one transaction at most.
-pub const AUDIT_REPEATS_MAX: usize = 4096;
-
 /// Entries are never changed, except that those of repeated events go on counting for a while. Across processes: each
 /// function is one transaction, and a later entry has a higher id, whatever process wrote it.
 impl Catalog {

@@ -8,13 +8,6 @@ use crate::{
     PageRequest, Result, RootRecord, RunRecord, Verification, VmRecord, validate,
 };
 
-/// Restore points in one page at most, and when the caller leaves it open.
-pub const BACKUPS_PER_PAGE_MAX: u32 = 1000;
-pub(crate) const BACKUPS_PER_PAGE: u32 = 100;
-
-/// Verifications kept of one restore point.
-pub const VERIFICATIONS_PER_BACKUP_MAX: u32 = 16;
-
 /// Asked by ingest and restore; lists are for people.
 ///
 /// Across processes: [`commit_backup`](Catalog::commit_backup) and

@@ -29,12 +29,14 @@ mod backups;
 mod containers;
 mod error;
 mod latch;
+mod limits;
 mod new_id;
 mod page;
 mod parity;
 mod places;
 mod points;
 mod quotas;
+mod reporting;
 mod reports;
 mod retention;
 mod rows;
@@ -50,27 +52,24 @@ mod validate;
 mod walk;
 mod wire;
 
-pub use access::{
-    DEFAULT_NAMESPACE, EXPIRING_PAYLOAD_MAX_BYTES, EXPIRING_PER_TOKEN_MAX, TOKEN_TOUCH_INTERVAL_MS,
-};
-pub use attribution::ATTRIBUTED_GROUPS_MAX;
-pub use audit::{AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS};
-pub use backups::{BACKUPS_PER_PAGE_MAX, VERIFICATIONS_PER_BACKUP_MAX};
 pub use error::{CatalogError, Cause};
 pub use latch::{Latch, OwnLatch};
+pub use limits::{
+    ARCHIVE_DAYS_MAX, ATTRIBUTED_GROUPS_MAX, AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS,
+    BACKUPS_PER_PAGE_MAX, COMMIT_NUMBER_MAX, DAY_GROUPS_MAX, DEFAULT_NAMESPACE, DETAILS_PER_PAGE_MAX,
+    EXPIRING_PAYLOAD_MAX_BYTES, EXPIRING_PER_TOKEN_MAX, FAILED_ROWS_PER_VM_MAX, HISTORY_MAX,
+    INTEGRITY_PROBLEMS_MAX, JOBS_PER_NAMESPACE_MAX, LISTED_RANGES_MAX, LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX,
+    POLICIES_PER_NAMESPACE_MAX, REPORT_PAGE_MAX, REPOSITORY_FORMAT, RETENTION_IDS_MAX, RUNS_LISTED_MAX,
+    SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, SEARCH_MAX_BYTES, TASK_LINES_MAX, TASK_TEXT_MAX_BYTES,
+    TOKEN_TOUCH_INTERVAL_MS, TREND_POINTS, UNFINISHED_TASKS_MAX, VERIFICATIONS_PER_BACKUP_MAX,
+    VMS_PER_NAMESPACE_MAX,
+};
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
-pub use points::COMMIT_NUMBER_MAX;
-pub use quotas::{FAILED_ROWS_PER_VM_MAX, JOBS_PER_NAMESPACE_MAX, VMS_PER_NAMESPACE_MAX};
 pub use reports::{
-    BackupCost, ContainerTotals, DAY_GROUPS_MAX, DETAILS_PER_PAGE_MAX, DayTotals, DetailEntry, DetailSort,
-    DetailTotals, DiskOverview, DiskQuery, HISTORY_MAX, JobOverview, LastRun, LatestBackup,
-    NamespaceOverview, NotAColumn, ProtectedDay, REPORT_PAGE_MAX, RUNS_LISTED_MAX, RepositoryOverview,
-    SEARCH_MAX_BYTES, SortOrder, SortedRows, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort, VmOverview,
-    VmQuery, VmSort, WindowTotals,
-};
-pub use retention::{
-    ARCHIVE_DAYS_MAX, LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, RETENTION_IDS_MAX,
+    BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailSort, DetailTotals, DiskOverview, DiskQuery,
+    JobOverview, LastRun, LatestBackup, NamespaceOverview, NotAColumn, ProtectedDay, RepositoryOverview,
+    SortOrder, SortedRows, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 pub use rows::{
     AgentsProof, AgentsProofs, Attempt, AttributedBy, AttributedGroup, AttributionRecord, AttributionState,
@@ -83,16 +82,14 @@ pub use rows::{
     ScheduleRecord, ScrubPhase, ScrubState, Scrubbed, StartAccount, TaskKind, TaskLine, TaskProgress,
     TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord, WithinBackup,
 };
-pub use scrub::LISTED_RANGES_MAX;
 pub use sqlite::{Catalog, discard_copies, give_up_room};
-pub use tasks::{
-    SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, TASK_LINES_MAX, TASK_TEXT_MAX_BYTES, UNFINISHED_TASKS_MAX,
-};
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
-pub use upkeep::{GoOn, INTEGRITY_PROBLEMS_MAX, REPOSITORY_FORMAT};
 
 /// Namespaces one filter may name.
 pub const NAMESPACES_PER_FILTER_MAX: usize = 1000;
 
 /// What a function of the catalog gives.
 pub type Result<T> = std::result::Result<T, CatalogError>;
+
+/// Returns true when to go on with what takes long.
+pub type GoOn = Box<dyn FnMut() -> bool + Send>;

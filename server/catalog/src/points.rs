@@ -5,9 +5,6 @@ use holdfast_types::ids::BackupId;
 use crate::sqlite::{Catalog, commit_numbers, namespaces, points, renames};
 use crate::{CommitState, NamespaceRecord, PointRecord, Rename, Result, validate};
 
-/// The highest commit number: a thousand commits a second for 8,900 years.
-pub const COMMIT_NUMBER_MAX: u64 = 1 << 48;
-
 /// Asked by commits, at start, by checks and by recovery.
 ///
 /// Across processes: each function that changes something is one transaction.

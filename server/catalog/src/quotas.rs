@@ -3,18 +3,7 @@
 use holdfast_types::ids::NamespaceId;
 
 use crate::sqlite::{Catalog, quotas};
-use crate::{NamespaceQuota, Quota, Result, StartAccount, validate};
-
-/// VMs of one namespace at most, those of failed attempts included: names are chosen by agents, and each is a row that
-/// stays.
-pub const VMS_PER_NAMESPACE_MAX: u64 = 10_000;
-
-/// Jobs of one namespace at most; see [`VMS_PER_NAMESPACE_MAX`].
-pub const JOBS_PER_NAMESPACE_MAX: u64 = 1_000;
-
-/// Rows of details kept of a VM's attempts that made no restore point: four attempts of 256 disks, or a thousand of one.
-/// With more, the oldest half is added up, into one row for each job.
-pub const FAILED_ROWS_PER_VM_MAX: u32 = 1024;
+use crate::{FAILED_ROWS_PER_VM_MAX, NamespaceQuota, Quota, Result, StartAccount, validate};
 
 const _: () = assert!(
     FAILED_ROWS_PER_VM_MAX as usize / 2 >= holdfast_proto::limits::DISKS_PER_BACKUP_MAX,

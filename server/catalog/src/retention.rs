@@ -9,23 +9,6 @@ use crate::{
     validate,
 };
 
-/// Restore points that one call deletes, locks, holds or releases at most: each is a few rows of one transaction, which
-/// takes about a second then.
-pub const RETENTION_IDS_MAX: usize = 10_000;
-
-/// Days from now for which anything may be locked: a hundred years. No one can shorten a lock, so a year with a digit
-/// too many must not pass.
-pub const LOCK_DAYS_MAX: u32 = 36_525;
-
-/// For so many days at most may a policy keep data from an archive: a hundred years, which is never.
-pub const ARCHIVE_DAYS_MAX: u32 = 36_500;
-
-/// Policies of one namespace at most: every commit looks through them.
-pub const POLICIES_PER_NAMESPACE_MAX: u32 = 1000;
-
-/// How much faster than the monotonic clock the lock clock runs while it is behind the time of day.
-pub const LOCK_CLOCK_CATCH_UP: i64 = 2;
-
 /// Asked by deletions, policies and commits.
 ///
 /// A restore point that is being deleted is no restore point: from [`begin_deletion`](Catalog::begin_deletion) on,

@@ -8,9 +8,6 @@ use crate::{
     validate,
 };
 
-/// Ranges of one disk kept at most; of more than these only the sums are.
-pub const LISTED_RANGES_MAX: usize = 64;
-
 /// Asked by the scrub, by what names damage, and by what shows it.
 ///
 /// Across processes: each function that changes something is one transaction.

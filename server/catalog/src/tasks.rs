@@ -4,24 +4,9 @@ use holdfast_types::ids::TaskId;
 
 use crate::sqlite::{Catalog, audit, schedules, tasks};
 use crate::{
-    AuditEntry, Page, PageRequest, Result, ScheduleMark, ScheduleRecord, TaskKind, TaskLine, TaskRecord,
-    validate,
+    AuditEntry, Page, PageRequest, Result, ScheduleMark, ScheduleRecord, TASK_LINES_MAX, TaskKind, TaskLine,
+    TaskRecord, validate,
 };
-
-/// Bytes of a task's options, place and figures, each: a list of a thousand ids, and more figures than are read.
-pub const TASK_TEXT_MAX_BYTES: usize = 64 << 10;
-
-/// Bytes of a schedule's expression, time zone and name, each.
-pub const SCHEDULE_TEXT_MAX_BYTES: usize = 256;
-
-/// Tasks that have not ended, in all: of each kind one works, and a person who starts more than this waits for none.
-pub const UNFINISHED_TASKS_MAX: u32 = 64;
-
-/// Lines kept of a task, the newest: at 256 bytes each 256 KiB.
-pub const TASK_LINES_MAX: u32 = 1000;
-
-/// Names that [`Catalog::schedule_marks`] may have: one a kind and one a retention policy.
-pub const SCHEDULE_MARKS_MAX: u32 = 10_000;
 
 /// Tasks and schedules. A task is changed until it has ended, by the one process that runs it; its log only grows, at
 /// its end. Across processes: each function is one transaction.

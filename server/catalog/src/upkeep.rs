@@ -6,18 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sqlite::convert::OrCatalogError as _;
 use crate::sqlite::details::sums::kept;
-use crate::sqlite::{Catalog, audit, connection, heal, namespaces, snapshot};
-use crate::{RepositoryRecord, Result};
-
-/// Version of the repository as a whole: which files there are and how they belong together. Raised when an
-/// older build must not touch a repository although each file's own version is known to it.
-pub const REPOSITORY_FORMAT: u32 = 1;
-
-/// Problems [`Catalog::integrity_check`] names at most.
-pub const INTEGRITY_PROBLEMS_MAX: u32 = 100;
-
-/// True when to go on with what takes long.
-pub type GoOn = Box<dyn FnMut() -> bool + Send>;
+use crate::sqlite::{Catalog, audit, connection, heal, namespaces, room, snapshot};
+use crate::{GoOn, INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result};
 
 /// Asked at start, by checks and for metrics. Across processes: nothing here changes rows, and none of it
 /// keeps another process from reading or writing.
@@ -98,7 +88,7 @@ impl Catalog {
     /// beside the catalog until it is dropped. `Full`: that room is not there, and then nothing of it was taken. Fails soon
     /// once `stop` is set.
     pub fn snapshot(&self, stop: &Arc<AtomicBool>) -> Result<Box<dyn Read + Send>> {
-        snapshot::check_room(&self.path, self.size_bytes()?, 0)?;
+        room::check(&self.path, self.size_bytes()?, 0)?;
         Ok(Box::new(snapshot::take(&self.path, stop)?))
     }
 

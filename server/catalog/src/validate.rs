@@ -9,12 +9,12 @@ use holdfast_proto::limits::{
 };
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
-use super::access::EXPIRING_PAYLOAD_MAX_BYTES;
-use super::audit::AUDIT_REPEATS_MAX;
-use super::points::COMMIT_NUMBER_MAX;
-use super::reports::{HISTORY_MAX, REPORT_PAGE_MAX, SEARCH_MAX_BYTES, TotalsBy};
-use super::retention::{ARCHIVE_DAYS_MAX, LOCK_DAYS_MAX, RETENTION_IDS_MAX};
-use super::tasks::{SCHEDULE_TEXT_MAX_BYTES, TASK_TEXT_MAX_BYTES};
+use super::limits::{
+    ARCHIVE_DAYS_MAX, AUDIT_REPEATS_MAX, COMMIT_NUMBER_MAX, EXPIRING_PAYLOAD_MAX_BYTES, HISTORY_MAX,
+    LOCK_DAYS_MAX, REPORT_PAGE_MAX, RETENTION_IDS_MAX, SCHEDULE_TEXT_MAX_BYTES, SEARCH_MAX_BYTES,
+    TASK_TEXT_MAX_BYTES,
+};
+use super::reports::TotalsBy;
 use super::token::{Role, TokenSpec, VM_PATTERNS_MAX};
 use super::{
     Attempt, AttributionRecord, AuditRepeat, BACKUPS_PER_PAGE_MAX, BackupCommit, BackupShareRecord,

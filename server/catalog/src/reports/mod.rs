@@ -16,38 +16,15 @@ mod sort;
 use std::fmt;
 
 use holdfast_proto::details::Totals;
-use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
+use holdfast_types::ids::SessionId;
 
-use crate::sqlite::connection::open_reader;
-use crate::sqlite::details::sorted::{self, AllSorted, Window};
-use crate::sqlite::details::{self, days, history, protected, totals};
-use crate::sqlite::{self, BUSY_TIMEOUT, Catalog};
-use crate::{DetailFilter, DetailRow, GoOn, Page, PageRequest, Result, validate};
+use crate::{DetailRow, Result};
 
 pub use overviews::{
     BackupCost, ContainerTotals, DiskOverview, DiskQuery, JobOverview, LastRun, LatestBackup,
     NamespaceOverview, RepositoryOverview, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
-
-/// Rows of compression details in one page of [`Catalog::details`] at most, and when the caller leaves it open.
-pub const DETAILS_PER_PAGE_MAX: u32 = 10_000;
-pub(super) const DETAILS_PER_PAGE: u32 = 1000;
-
-/// Rows or groups in one page at most.
-pub const REPORT_PAGE_MAX: u32 = 2000;
-
-/// Runs that [`Catalog::detail_totals`] lists at most: some 20 MB. Who wants others filters.
-pub const RUNS_LISTED_MAX: usize = 20_000;
-
-/// Points of a trend, and earlier rows of a history, at most.
-pub const HISTORY_MAX: u32 = 100;
-
-/// Points of the trend of a group of rows.
-pub const TREND_POINTS: u32 = 12;
-
-/// Bytes a search text may have: a name's length.
-pub const SEARCH_MAX_BYTES: usize = holdfast_proto::limits::NAME_MAX_BYTES;
 
 /// A row of compression details with its name.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,202 +89,8 @@ pub struct ProtectedDay {
     pub protected_bytes: u64,
 }
 
-/// See the module's text. `Invalid`, everywhere: more than [`NAMESPACES_PER_FILTER_MAX`](super::NAMESPACES_PER_FILTER_MAX)
-/// namespaces, a limit above [`REPORT_PAGE_MAX`], a search text above [`SEARCH_MAX_BYTES`].
-///
-/// Across processes: each answer is of one moment, whatever is written meanwhile. Answers may take seconds, so
-/// an implementation gives them resources of their own: [`Access`](super::Access) and what a commit reads never
-/// wait for them.
-impl Catalog {
-    /// Compression details, oldest first: by start, run, session and disk. `Invalid`: the page token is
-    /// not of this list.
-    pub fn details(&self, filter: &DetailFilter, page: PageRequest<'_>) -> Result<Page<DetailRow>> {
-        validate::detail_filter(filter)?;
-        self.report(|c| details::list(c, filter, page))
-    }
-
-    /// A page of the rows that match, sorted, and how many match in all.
-    pub fn details_sorted(
-        &self,
-        filter: &DetailFilter,
-        order: SortOrder,
-        offset: u64,
-        limit: u32,
-    ) -> Result<(Vec<DetailEntry>, u64)> {
-        validate::detail_filter(filter)?;
-        validate::report_page(limit)?;
-        self.report_sorted(|c, room| sorted::page(c, filter, order, Window::new(offset, limit), room))
-    }
-
-    /// All rows that match, for one who takes them a page at a time, however slowly. Which they are and their order are
-    /// of one moment. Sorting them ends, with an error, when `go_on` says no.
-    pub fn all_sorted(
-        &self,
-        filter: &DetailFilter,
-        order: SortOrder,
-        go_on: GoOn,
-    ) -> Result<Box<dyn SortedRows>> {
-        validate::detail_filter(filter)?;
-        self.report_apart(|room| {
-            let connection = open_reader(&self.path, BUSY_TIMEOUT)?;
-            let sorted = AllSorted::new(connection, filter, order, room, go_on)?;
-            Ok(Box::new(sorted) as Box<dyn SortedRows>)
-        })
-    }
-
-    /// One row, if it is there.
-    pub fn detail(&self, session: SessionId, position: u32) -> Result<Option<DetailEntry>> {
-        self.report(|c| history::one(c, session, position))
-    }
-
-    /// Up to `limit` earlier rows of the same disk of the same VM, oldest first. `Invalid`: `limit` is above
-    /// [`HISTORY_MAX`].
-    pub fn detail_history(&self, entry: &DetailEntry, limit: u32) -> Result<Vec<DetailRow>> {
-        validate::history(limit)?;
-        self.report(|c| history::before(c, entry, limit))
-    }
-
-    /// [`Catalog::detail_history`] of each of these rows, on one snapshot.
-    pub fn detail_histories(&self, entries: &[DetailEntry], limit: u32) -> Result<Vec<Vec<DetailRow>>> {
-        validate::history(limit)?;
-        validate::report_page(u32::try_from(entries.len()).unwrap_or(u32::MAX))?;
-        self.report(|c| entries.iter().map(|entry| history::before(c, entry, limit)).collect())
-    }
-
-    /// A page of the sums over the rows that match, sorted, and how many groups there are. Groups that compare
-    /// equal are in order of their names; runs, of their time. Of runs, only the first [`RUNS_LISTED_MAX`] are listed;
-    /// `Invalid`: a page beyond.
-    pub fn detail_totals(
-        &self,
-        filter: &DetailFilter,
-        by: TotalsBy,
-        order: TotalsOrder,
-        offset: u64,
-        limit: u32,
-    ) -> Result<(Vec<DetailTotals>, u64)> {
-        validate::detail_filter(filter)?;
-        validate::report_page(limit)?;
-        self.report(|c| totals::page(c, filter, by, order, Window::new(offset, limit)))
-    }
-
-    /// The rows that match, added up per day and group, in order of day, namespace and name. Days and groups
-    /// without rows are not there. `Invalid`: by run or disk, or more than [`DAY_GROUPS_MAX`] sums.
-    pub fn detail_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>> {
-        validate::detail_filter(filter)?;
-        validate::day_groups(by)?;
-        self.report(|c| days(c, filter, by))
-    }
-
-    /// What was protected at the end of each day: the bytes of the restore point each VM had finished last by
-    /// then, added up per group, in order of day, namespace and name. Only days on which a group's restore
-    /// points changed are there; what was protected before `since_ms` is told as of its day. Statuses of the
-    /// filter do not matter. `Invalid`: by run or disk.
-    pub fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>> {
-        validate::detail_filter(filter)?;
-        validate::day_groups(by)?;
-        self.report_sorted(|c, room| protected::days(c, filter, by, room))
-    }
-
-    /// A page of the VMs that match, and how many match in all.
-    pub fn vm_overviews(
-        &self,
-        namespaces: Option<&[NamespaceId]>,
-        query: &VmQuery,
-    ) -> Result<(Vec<VmOverview>, u64)> {
-        validate::scope(namespaces)?;
-        validate::search(query.search.as_deref())?;
-        validate::report_page(query.limit)?;
-        self.report(|c| sqlite::overviews::vms(c, namespaces, query))
-    }
-
-    /// A page of the disks of the VMs' latest restore points, by namespace, VM and place, and how many there
-    /// are.
-    pub fn disk_overviews(
-        &self,
-        namespaces: Option<&[NamespaceId]>,
-        query: &DiskQuery,
-    ) -> Result<(Vec<DiskOverview>, u64)> {
-        validate::scope(namespaces)?;
-        validate::report_page(query.limit)?;
-        self.report(|c| sqlite::overviews::disks(c, namespaces, query))
-    }
-
-    /// What is protected, and what was written since each of these times (`None`: ever), all of one moment.
-    pub fn repository_overview(
-        &self,
-        namespaces: Option<&[NamespaceId]>,
-        since_ms: &[Option<i64>],
-    ) -> Result<RepositoryOverview> {
-        validate::scope(namespaces)?;
-        self.report(|c| sqlite::overviews::repository(c, namespaces, since_ms))
-    }
-
-    /// Every job, by namespace and name.
-    pub fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>> {
-        validate::scope(namespaces)?;
-        self.report(|c| sqlite::overviews::jobs(c, namespaces))
-    }
-
-    /// The namespaces, by name.
-    pub fn namespace_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceOverview>> {
-        validate::scope(namespaces)?;
-        self.report(|c| sqlite::overviews::namespaces(c, namespaces))
-    }
-
-    /// What each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than
-    /// [`BACKUPS_PER_PAGE_MAX`](super::BACKUPS_PER_PAGE_MAX).
-    pub fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>> {
-        validate::at_once("backups", backups.len())?;
-        self.report(|c| sqlite::overviews::backup_costs(c, backups))
-    }
-
-    /// Those of these backups with a disk that was smaller than before, or gone, as they were told to accept.
-    pub fn accepted_changes(&self, backups: &[BackupId]) -> Result<Vec<BackupId>> {
-        self.report(|c| sqlite::overviews::accepted_changes(c, backups))
-    }
-
-    /// Containers added up by class and state; kinds without containers are not there.
-    pub fn container_totals(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<ContainerTotals>> {
-        validate::scope(namespaces)?;
-        self.report(|c| sqlite::overviews::container_totals(c, namespaces))
-    }
-
-    /// Up to `max` live containers of a class, evenly spaced by number, and how many there are.
-    pub fn sample_containers(&self, class: ContainerClass, max: u32) -> Result<(Vec<ContainerId>, u64)> {
-        self.report(|c| sqlite::overviews::sample_containers(c, class, max))
-    }
-
-    /// Bytes of the containers there are by the UTC day they were begun on (days since 1970-01-01), in order.
-    pub fn container_days(&self) -> Result<Vec<(i32, u64)>> {
-        self.report(sqlite::overviews::container_days)
-    }
-}
-
 /// Rows in order.
 pub trait SortedRows: Send + fmt::Debug {
     /// Up to `limit` more; `None`: that was all. Fewer, or none, do not mean the end.
     fn next(&mut self, limit: u32) -> Result<Option<Vec<DetailRow>>>;
-}
-
-/// Sums one series may have: 400 days of 250 groups.
-pub const DAY_GROUPS_MAX: usize = 100_000;
-
-/// Milliseconds of a day.
-pub(super) const DAY_MS: i64 = 86_400_000;
-
-/// The UTC day of a time, in days since 1970-01-01.
-pub(super) fn day_of(time_ms: i64) -> i32 {
-    let day = time_ms.div_euclid(DAY_MS);
-    i32::try_from(day).unwrap_or(if day < 0 { i32::MIN } else { i32::MAX })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_begin_at_midnight() {
-        assert_eq!([-1, 0, DAY_MS - 1, DAY_MS].map(day_of), [-1, 0, 0, 1]);
-        assert_eq!([i64::MIN, i64::MAX].map(day_of), [i32::MIN, i32::MAX]);
-    }
 }

@@ -7,7 +7,7 @@ use ulid::Ulid;
 
 use super::convert::{OrCatalogError, count, id};
 use super::select::Conditions;
-use crate::backups::BACKUPS_PER_PAGE;
+use crate::limits::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
 use crate::{
     AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_WINDOW_MS, AuditEntry, AuditRecord, AuditRepeat, BACKUPS_PER_PAGE_MAX,

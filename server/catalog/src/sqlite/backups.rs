@@ -9,7 +9,7 @@ use ulid::{ULID_LEN, Ulid};
 use super::convert::{OrCatalogError, count, id};
 use super::lock_row;
 use super::select::{Conditions, named, time_and_id, time_and_id_key};
-use crate::backups::BACKUPS_PER_PAGE;
+use crate::limits::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
 use crate::{
     BACKUPS_PER_PAGE_MAX, BackupFilter, BackupRecord, CatalogError, DiskRecord, Page, PageRequest, Result,

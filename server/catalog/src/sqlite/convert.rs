@@ -82,3 +82,23 @@ pub(crate) fn bad_value(
     // The column's number is unknown here; its name is in the cause.
     rusqlite::Error::FromSqlConversionFailure(0, Type::Null, cause.into())
 }
+
+/// Milliseconds of a day.
+pub(crate) const DAY_MS: i64 = 86_400_000;
+
+/// The UTC day of a time, in days since 1970-01-01.
+pub(crate) fn day_of(time_ms: i64) -> i32 {
+    let day = time_ms.div_euclid(DAY_MS);
+    i32::try_from(day).unwrap_or(if day < 0 { i32::MIN } else { i32::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_begin_at_midnight() {
+        assert_eq!([-1, 0, DAY_MS - 1, DAY_MS].map(day_of), [-1, 0, 0, 1]);
+        assert_eq!([i64::MIN, i64::MAX].map(day_of), [i32::MIN, i32::MAX]);
+    }
+}

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
 use super::{audit, backups, lock_clock, lock_row, point_states};
-use crate::retention::LOCK_DAYS_MAX;
+use crate::limits::LOCK_DAYS_MAX;
 use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, LockChange, Result, RetentionLock, validate};
 
 pub(crate) const DAY_MS: i64 = 24 * 3600 * 1000;

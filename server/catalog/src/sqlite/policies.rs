@@ -8,7 +8,7 @@ use super::convert::{OrCatalogError, id};
 use super::locks::{self, DAY_MS};
 use super::select::Conditions;
 use super::{audit, lock_clock, namespaces, point_states};
-use crate::retention::POLICIES_PER_NAMESPACE_MAX;
+use crate::limits::POLICIES_PER_NAMESPACE_MAX;
 use crate::{
     Attempt, AuditEntry, CatalogError, Named, Rename, Result, RetentionLock, RetentionPolicy, validate,
 };

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::convert::{OrCatalogError, count, int, kept_sum};
 use super::select::{Conditions, named};
 use super::{audit, namespaces};
-use crate::reports::day_of;
+use crate::sqlite::convert::day_of;
 use crate::{AuditEntry, CatalogError, NamespaceQuota, Quota, Result, StartAccount, Usage};
 
 const SELECT: &str = "SELECT n.id, n.name, n.created_ms, n.key_id, u.stored_bytes, u.protected_bytes, u.restore_points, u.vms, \

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use holdfast_types::owner::adopt;
 use rustix::fs::OFlags;
 
+use crate::{CatalogError, Result};
+
 const FILE: &str = "catalog.room";
 
 /// A transaction that deletes writes some 50 pages of 4 KiB, a thousand restore points at once some 200.
@@ -55,6 +57,22 @@ fn grow(file: &mut File, from: u64) -> io::Result<()> {
     let bytes: Vec<u8> = (0..missing).map(|at| u8::try_from(at % 251).unwrap_or(1) | 1).collect();
     file.write_all(&bytes)?;
     file.sync_all()
+}
+
+/// Kept free in any case, where the catalog has a file system of its own: what its log may grow by.
+const LEFT_BYTES: u64 = 8 << 20;
+
+/// (W15, W17) Returns an error unless so many bytes fit beside the database at `path` and leave `floor_bytes` free.
+pub(crate) fn check(path: &Path, bytes: u64, floor_bytes: u64) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let found =
+        rustix::fs::statvfs(folder).map_err(|error| CatalogError::io("copy", io::Error::from(error)))?;
+    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    if free_bytes < bytes.saturating_add(LEFT_BYTES.max(floor_bytes)) {
+        Err(CatalogError::Full)
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 use super::convert::OrCatalogError;
 use super::{audit, tasks};
-use crate::tasks::SCHEDULE_MARKS_MAX;
+use crate::limits::SCHEDULE_MARKS_MAX;
 use crate::{AuditEntry, CatalogError, Result, ScheduleMark, ScheduleRecord, validate};
 
 pub(crate) fn all(connection: &Connection) -> Result<Vec<ScheduleRecord>> {

@@ -1,5 +1,6 @@
 //! Conditions put together at run time. Only text of this program gets into SQL; values are always bound.
 
+use std::cmp;
 use std::collections::HashMap;
 
 use holdfast_types::ids::NamespaceId;
@@ -7,7 +8,6 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
 use super::convert::OrCatalogError;
-use super::details::sorted::Window;
 use crate::page::PAGE_WEIGHT_MAX_BYTES;
 use crate::{CatalogError, Result};
 
@@ -189,4 +189,36 @@ pub(crate) fn time_and_id(key: &[u8]) -> Option<(i64, [u8; 16])> {
 /// The page key of a time and an identifier.
 pub(crate) fn time_and_id_key(time_ms: i64, id: [u8; 16]) -> Vec<u8> {
     [time_ms.to_be_bytes().as_slice(), &id].concat()
+}
+
+/// Which part of a sorted list is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) offset: usize,
+    pub(crate) limit: usize,
+}
+
+impl Window {
+    pub(crate) fn new(offset: u64, limit: u32) -> Self {
+        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Self { offset: size(offset), limit: size(limit.into()) }
+    }
+
+    /// The part of `items`, sorted; the rest is not looked at more than it must be.
+    pub(crate) fn of<T>(self, mut items: Vec<T>, compare: impl Fn(&T, &T) -> cmp::Ordering) -> Vec<T> {
+        let Self { offset, limit } = self;
+        if offset >= items.len() || limit == 0 {
+            return Vec::new();
+        }
+        if offset > 0 {
+            items.select_nth_unstable_by(offset, &compare);
+            items.drain(..offset);
+        }
+        if limit < items.len() {
+            items.select_nth_unstable_by(limit, &compare);
+            items.truncate(limit);
+        }
+        items.sort_unstable_by(compare);
+        items
+    }
 }

@@ -21,27 +21,11 @@ use crate::{CatalogError, Result};
 /// What the copy's name adds to the catalog's; the process's number follows.
 const SUFFIX: &str = ".copy-";
 
-/// Kept free in any case, where the catalog has a file system of its own: what its log may grow by.
-const LEFT_BYTES: u64 = 8 << 20;
-
 /// Steps of SQLite between two looks at whether to go on: a few milliseconds.
 const STEPS: i32 = 10_000;
 
 /// One copy of this process at a time.
 static COPYING: Mutex<()> = Mutex::new(());
-
-/// (W15, W17) Whether so many bytes fit beside the database at `path` and leave `floor_bytes` free.
-pub(crate) fn check_room(path: &Path, bytes: u64, floor_bytes: u64) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let found =
-        rustix::fs::statvfs(folder).map_err(|error| CatalogError::io("copy", io::Error::from(error)))?;
-    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-    if free_bytes < bytes.saturating_add(LEFT_BYTES.max(floor_bytes)) {
-        Err(CatalogError::Full)
-    } else {
-        Ok(())
-    }
-}
 
 /// Removes what earlier processes left of copies of the database at `path`. For who has the folder's lock. A copy that
 /// another process is making fails by it.

@@ -8,9 +8,9 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::audit;
 use super::convert::{OrCatalogError, bad_value, count, id, int};
 use super::select::Conditions;
-use crate::backups::BACKUPS_PER_PAGE;
+use crate::limits::BACKUPS_PER_PAGE;
+use crate::limits::{TASK_LINES_MAX, UNFINISHED_TASKS_MAX};
 use crate::page::{self, List};
-use crate::tasks::{TASK_LINES_MAX, UNFINISHED_TASKS_MAX};
 use crate::{
     AuditEntry, BACKUPS_PER_PAGE_MAX, CatalogError, Page, PageRequest, Result, TaskKind, TaskLine,
     TaskProgress, TaskRecord, TaskStatus, validate,

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::super::select::Names;
 use super::filter;
 use super::sums::{self, Group, RowRefs};
-use crate::reports::day_of;
+use crate::sqlite::convert::day_of;
 use crate::wire::add_to;
 use crate::{CatalogError, DAY_GROUPS_MAX, DayTotals, DetailFilter, Result, TotalsBy};
 

@@ -20,8 +20,8 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, bad_value, count, id, int};
+use crate::limits::DETAILS_PER_PAGE;
 use crate::page::{self, List};
-use crate::reports::DETAILS_PER_PAGE;
 use crate::{
     Attempt, CatalogError, DETAILS_PER_PAGE_MAX, DetailEntry, DetailFilter, DetailRow, Page, PageRequest,
     Result, RowStatus, validate,

@@ -9,7 +9,7 @@ use super::super::select::Names;
 use super::filter;
 use super::sorted::SortRoom;
 use super::sums::Group;
-use crate::reports::day_of;
+use crate::sqlite::convert::day_of;
 use crate::{DetailFilter, ProtectedDay, Result, RowStatus, TotalsBy};
 
 /// A restore point.

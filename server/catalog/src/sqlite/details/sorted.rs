@@ -15,8 +15,8 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::convert::{OrCatalogError, bad_value, count};
-use super::super::select::Conditions;
-use super::super::snapshot;
+use super::super::room;
+use super::super::select::{Conditions, Window};
 use super::{SELECT, filter, read};
 use crate::{CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, GoOn, Result, SortOrder};
 
@@ -94,7 +94,7 @@ impl SortRoom {
             return Ok(());
         }
         self.is_used.store(true, Ordering::Relaxed);
-        snapshot::check_room(&self.path, rows.saturating_mul(ROW_BYTES), self.floor_bytes)
+        room::check(&self.path, rows.saturating_mul(ROW_BYTES), self.floor_bytes)
     }
 
     /// Runs `sort` as long as there is room and `go_on` says so.
@@ -108,8 +108,7 @@ impl SortRoom {
         let full = Arc::new(AtomicBool::new(false));
         let is_full = Arc::clone(&full);
         let ends = move || {
-            let lacks_room =
-                is_used.load(Ordering::Relaxed) && snapshot::check_room(&path, 0, floor_bytes).is_err();
+            let lacks_room = is_used.load(Ordering::Relaxed) && room::check(&path, 0, floor_bytes).is_err();
             is_full.fetch_or(lacks_room, Ordering::Relaxed);
             lacks_room || !go_on()
         };
@@ -254,38 +253,6 @@ fn shown_number(context: &Context<'_>) -> rusqlite::Result<Option<f64>> {
         Some(DetailSort::ReductionPct) => factors.reduction_pct,
         _ => None,
     })
-}
-
-/// Which part of a sorted list is wanted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
-    pub(crate) offset: usize,
-    pub(crate) limit: usize,
-}
-
-impl Window {
-    pub(crate) fn new(offset: u64, limit: u32) -> Self {
-        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        Self { offset: size(offset), limit: size(limit.into()) }
-    }
-
-    /// The part of `items`, sorted; the rest is not looked at more than it must be.
-    pub(crate) fn of<T>(self, mut items: Vec<T>, compare: impl Fn(&T, &T) -> cmp::Ordering) -> Vec<T> {
-        let Self { offset, limit } = self;
-        if offset >= items.len() || limit == 0 {
-            return Vec::new();
-        }
-        if offset > 0 {
-            items.select_nth_unstable_by(offset, &compare);
-            items.drain(..offset);
-        }
-        if limit < items.len() {
-            items.select_nth_unstable_by(limit, &compare);
-            items.truncate(limit);
-        }
-        items.sort_unstable_by(compare);
-        items
-    }
 }
 
 /// The order of two values of which nothing comes last, whatever the direction.

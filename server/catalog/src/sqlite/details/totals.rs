@@ -11,9 +11,9 @@ use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::ids::RunId;
 use rusqlite::Connection;
 
-use super::super::select::Names;
+use super::super::select::{Names, Window};
 use super::filter;
-use super::sorted::{Number, Window, compare_keys};
+use super::sorted::{Number, compare_keys};
 use super::sums::{self, BY_RUN, Group, RowRefs, Summand};
 use crate::wire::add_to;
 use crate::{

@@ -3,8 +3,8 @@
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use rusqlite::{Connection, Row, params};
 
-use crate::reports::DAY_MS;
 use crate::sqlite::containers::{class, class_word, container_id, state};
+use crate::sqlite::convert::DAY_MS;
 use crate::sqlite::convert::{OrCatalogError, count};
 use crate::sqlite::select::Conditions;
 use crate::{ContainerTotals, Result};

@@ -13,4 +13,4 @@ pub(crate) use vms::DISK_COST;
 pub(crate) use vms::{disks, vms};
 
 /// The window in which new bytes count as recent.
-const RECENT_MS: i64 = 30 * crate::reports::DAY_MS;
+const RECENT_MS: i64 = 30 * crate::sqlite::convert::DAY_MS;
