@@ -1,4 +1,4 @@
-//! A data key: what the blobs of one owner are sealed with.
+//! Data keys, which seal the blobs of one owner, and the repository key, which wraps them and is itself kept in slots.
 
 use std::fmt;
 
@@ -6,11 +6,10 @@ use holdfast_types::ids::RepositoryId;
 
 use crate::blob::{BlobKey, BlobSealer, SealError};
 use crate::crypto::{self, CryptoError, SALT_BYTES};
-use crate::id::DataKeyId;
-use crate::random::{RandomError, SecretRandom};
-use crate::secret::Secret;
+use crate::id::{DataKeyId, RepositoryKeyId};
+use crate::secret::{RandomError, Secret, SecretRandom};
 
-const ID_LABEL: &[u8] = b"holdfast data key id v1\0";
+const DATA_KEY_ID_LABEL: &[u8] = b"holdfast data key id v1\0";
 
 /// 256 random bits.
 #[derive(Clone)]
@@ -30,7 +29,7 @@ impl DataKey {
 
     /// The key with these bits.
     pub fn new(secret: Secret) -> Self {
-        let id = DataKeyId(crypto::identify(&secret, ID_LABEL, &[]));
+        let id = DataKeyId(crypto::identify(&secret, DATA_KEY_ID_LABEL, &[]));
         Self { id, secret }
     }
 
@@ -42,7 +41,7 @@ impl DataKey {
         &self.secret
     }
 
-    /// What seals one writing of the blob `name`: with a fresh salt, so a key that no other writing has.
+    /// The sealer for one writing of the blob `name`: with a fresh salt, so a key that no other writing has.
     ///
     /// # Errors
     /// [`SealError::Random`], [`SealError::Crypto`].
@@ -57,7 +56,7 @@ impl DataKey {
         Ok(BlobSealer::new(salt, self.blob_key(&salt, repository, name)?))
     }
 
-    /// What opens the blob `name` that has `salt` and this key's id in its header. That it is another blob shows at its
+    /// The key that opens the blob `name` that has `salt` and this key's id in its header. That it is another blob shows at its
     /// pages.
     ///
     /// # Errors
@@ -75,5 +74,40 @@ impl DataKey {
 impl fmt::Debug for DataKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DataKey({})", self.id)
+    }
+}
+
+const REPOSITORY_KEY_ID_LABEL: &[u8] = b"holdfast repository key id v1\0";
+
+/// 256 random bits.
+#[derive(Debug, Clone)]
+pub(crate) struct RepositoryKey {
+    repository: RepositoryId,
+    id: RepositoryKeyId,
+    secret: Secret,
+}
+
+impl RepositoryKey {
+    /// A new key.
+    pub(crate) fn generate(repository: RepositoryId, random: &dyn SecretRandom) -> Result<Self, RandomError> {
+        Ok(Self::new(repository, Secret::random(random)?))
+    }
+
+    /// The key with these bits.
+    pub(crate) fn new(repository: RepositoryId, secret: Secret) -> Self {
+        let id = RepositoryKeyId(crypto::identify(&secret, REPOSITORY_KEY_ID_LABEL, &repository.to_bytes()));
+        Self { repository, id, secret }
+    }
+
+    pub(crate) const fn id(&self) -> RepositoryKeyId {
+        self.id
+    }
+
+    pub(crate) const fn repository(&self) -> RepositoryId {
+        self.repository
+    }
+
+    pub(crate) const fn secret(&self) -> &Secret {
+        &self.secret
     }
 }

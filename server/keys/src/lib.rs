@@ -15,7 +15,7 @@
 //! - A wrong secret, an unknown key and damage are different errors; the first two name the key that is wanted.
 //! - Nothing here retries, logs or prints. What a crash leaves is said where something is written.
 //!
-//! Layers, from the bottom: `random`, `secret` → `crypto`, `layout`, `id` → `blob` → `data_key`, `repository_key` →
+//! Layers, from the bottom: `secret` → `crypto`, `layout`, `id` → `blob` → `data_key` →
 //! `slots` → `table`; `source` (which wraps a key file with the key derivation of `slots`) and `kit` know only secrets and
 //! ids.
 
@@ -25,22 +25,17 @@ mod data_key;
 mod id;
 pub mod kit;
 mod layout;
-mod random;
-mod repository_key;
 mod secret;
 pub mod slots;
 pub mod source;
 mod table;
-#[cfg(test)]
-mod testing;
 
 pub use blob::{BlobKey, BlobSealer, DamagedPage, SealError};
 pub use crypto::{CryptoError, SALT_BYTES, TAG_BYTES};
 pub use data_key::DataKey;
 pub use id::{DataKeyId, KeyNumber, Owner, RepositoryKeyId};
 pub use layout::DecodeError;
-pub use random::{RandomError, SecretRandom, SystemRandom};
-pub use secret::{KEY_BYTES, Secret, SecretBytes};
+pub use secret::{KEY_BYTES, RandomError, Secret, SecretBytes, SecretRandom, SystemRandom};
 pub use table::{
     DATA_KEYS_MAX, DataKeyInfo, DataKeyState, KEY_TABLE_MAX_BYTES, KeyError, KeyTable, OpenKeys, UnknownKey,
 };

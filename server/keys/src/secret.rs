@@ -2,13 +2,12 @@
 //!
 //! They live on the heap and are not moved there, so that no copy stays on a stack. What the operating system writes
 //! to swap, or a core dump has, is beyond this.
+//! Randomness for them is passed in, so that tests own it.
 
 use std::fmt;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use zeroize::Zeroize as _;
-
-use crate::random::{RandomError, SecretRandom};
 
 /// Bytes of every key.
 pub const KEY_BYTES: usize = 32;
@@ -107,6 +106,69 @@ impl Eq for SecretBytes {}
 impl fmt::Debug for SecretBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretBytes(…)")
+    }
+}
+
+/// A source of random bytes fit for keys and salts.
+pub trait SecretRandom: Send + Sync + fmt::Debug {
+    /// Fills `bytes`.
+    ///
+    /// # Errors
+    /// When there is no randomness; `bytes` are then not to be used.
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RandomError>;
+}
+
+/// The system gave no random bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the system's source of random numbers failed")]
+pub struct RandomError;
+
+/// AWS-LC's generator, seeded by the system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemRandom;
+
+impl SecretRandom for SystemRandom {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RandomError> {
+        aws_lc_rs::rand::fill(bytes).map_err(|_| RandomError)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::{RandomError, SecretRandom};
+
+    /// Lower-case hexadecimal digits.
+    pub(crate) fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Counts up from a byte: what golden bytes are made with.
+    #[derive(Debug)]
+    pub(crate) struct Counting(AtomicU8);
+
+    impl Counting {
+        pub(crate) const fn from(first: u8) -> Self {
+            Self(AtomicU8::new(first))
+        }
+    }
+
+    impl SecretRandom for Counting {
+        fn fill(&self, bytes: &mut [u8]) -> Result<(), RandomError> {
+            bytes.fill_with(|| self.0.fetch_add(1, Ordering::Relaxed));
+            Ok(())
+        }
+    }
+
+    /// Has none.
+    #[derive(Debug)]
+    pub(crate) struct Broken;
+
+    impl SecretRandom for Broken {
+        fn fill(&self, _: &mut [u8]) -> Result<(), RandomError> {
+            Err(RandomError)
+        }
     }
 }
 

@@ -3,9 +3,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data_key::DataKey;
-use crate::random::testing::{Broken, Counting};
-use crate::random::{RandomError, SystemRandom};
-use crate::testing::hex;
+use crate::secret::testing::{Broken, Counting, hex};
+use crate::secret::{RandomError, SystemRandom};
 
 const NAME: &str = "containers/0000000/0000000007.data";
 

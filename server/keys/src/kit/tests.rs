@@ -143,3 +143,31 @@ proptest! {
         let _ = Kit::parse(&format!("{REPOSITORY} {text}\n{BEGIN}\n{text}"));
     }
 }
+
+fn all() -> Vec<[u8; WORD_LETTERS]> {
+    (0..1 << WORD_BITS).map(word).collect()
+}
+
+#[test]
+fn every_word_is_one_value_and_differs_early() {
+    let words = all();
+    for (value, word) in words.iter().enumerate() {
+        assert_eq!(bits(*word), u16::try_from(value).ok());
+        assert_eq!(bits(word.map(|letter| letter.to_ascii_uppercase())), u16::try_from(value).ok());
+    }
+    let beginnings: std::collections::BTreeSet<_> = words.iter().map(|word| &word[..4]).collect();
+    assert_eq!(beginnings.len(), words.len());
+}
+
+#[test]
+fn any_one_wrong_letter_shows_in_the_word() {
+    for word in all() {
+        for place in 0..WORD_LETTERS {
+            for letter in b'a'..=b'z' {
+                let mut wrong = word;
+                wrong[place] = letter;
+                assert!(letter == word[place] || bits(wrong).is_none(), "{wrong:?} passes for {word:?}");
+            }
+        }
+    }
+}

@@ -18,8 +18,7 @@ use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use crate::layout::crc32c;
-use crate::random::{RandomError, SecretRandom};
-use crate::secret::{KEY_BYTES, Secret};
+use crate::secret::{KEY_BYTES, RandomError, Secret, SecretRandom};
 
 const BEGIN: &str = "holdfast-key-1 ";
 /// Of a key file, and of its bits in it.

@@ -15,8 +15,7 @@ use zeroize::Zeroizing;
 use super::key_file::{KeyFileError, checked_line, checked_line_bytes, make, parse_checked_line, read_up_to};
 use crate::crypto::{CryptoError, SALT_BYTES, WRAPPED_BYTES, Wrapping};
 use crate::layout::DecodeError;
-use crate::random::SecretRandom;
-use crate::secret::{Secret, SecretBytes};
+use crate::secret::{Secret, SecretBytes, SecretRandom};
 use crate::slots::{KdfCost, PASSPHRASE_MIN_BYTES};
 
 const BEGIN: &str = "holdfast-wrapped-key-1 ";
@@ -133,8 +132,8 @@ fn wrapping<'a>(outer: &'a Secret, raw: &'a Raw) -> Wrapping<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::SystemRandom;
-    use crate::random::testing::Counting;
+    use crate::secret::SystemRandom;
+    use crate::secret::testing::Counting;
 
     fn cheap() -> KdfCost {
         KdfCost::new(8, 1, 1).unwrap()

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use holdfast_types::ids::RepositoryId;
 
-use super::entry::{DataKeyInfo, DataKeyState, Entry, WrapError};
-use super::{DATA_KEYS_MAX, KeyTable, file};
+use super::{DATA_KEYS_MAX, DataKeyInfo, DataKeyState, Entry, KeyTable, WrapError};
 use crate::crypto::{CryptoError, SALT_BYTES};
-use crate::data_key::DataKey;
+use crate::data_key::{DataKey, RepositoryKey};
 use crate::id::{DataKeyId, KeyNumber, Owner, RepositoryKeyId};
-use crate::random::{RandomError, SecretRandom};
-use crate::repository_key::RepositoryKey;
+use crate::secret::{RandomError, SecretRandom};
 use crate::slots::{NewSlot, SLOTS_MAX, Slot, SlotError, SlotId, SlotInfo, UnlockError};
+use crate::table;
 
 /// A blob is sealed with a data key that this repository has not: it was destroyed, or the blob or the table is another
 /// repository's, or the table is an older one. That is no damage.
@@ -82,7 +81,7 @@ impl OpenKeys {
     /// Once a slot gave the repository key.
     pub(super) fn new(table: KeyTable, key: RepositoryKey) -> Result<Self, UnlockError> {
         let forged = UnlockError::Forged { key: table.key };
-        if key.id() != table.key || !file::is_authentic(&table, &key)? {
+        if key.id() != table.key || !table::is_authentic(&table, &key)? {
             return Err(forged);
         }
         let mut data_keys = BTreeMap::new();
@@ -301,7 +300,7 @@ impl OpenKeys {
 fn close(table: &mut KeyTable, key: &RepositoryKey, now_ms: i64) -> Result<(), CryptoError> {
     table.sequence = table.sequence.saturating_add(1);
     table.changed_ms = now_ms;
-    table.mac = file::authenticate(table, key)?;
+    table.mac = table::authenticate(table, key)?;
     Ok(())
 }
 

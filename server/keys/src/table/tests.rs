@@ -4,11 +4,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::id::Owner;
 use crate::layout::DecodeError;
-use crate::random::SystemRandom;
-use crate::random::testing::{Broken, Counting};
-use crate::secret::SecretBytes;
+use crate::secret::testing::{Broken, Counting, hex};
+use crate::secret::{SecretBytes, SystemRandom};
 use crate::slots::{KdfCost, NewSlot, SLOTS_MAX, SlotError, SlotKind};
-use crate::testing::hex;
 
 fn repository() -> RepositoryId {
     RepositoryId::from_bytes([1; 16])

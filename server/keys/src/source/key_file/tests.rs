@@ -1,8 +1,8 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::random::SystemRandom;
-use crate::random::testing::{Broken, Counting};
+use crate::secret::SystemRandom;
+use crate::secret::testing::{Broken, Counting};
 
 fn names(folder: &Path) -> Vec<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

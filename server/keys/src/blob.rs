@@ -18,8 +18,7 @@ use aws_lc_rs::aead::{Aad, LessSafeKey};
 use holdfast_types::ids::RepositoryId;
 
 use crate::crypto::{self, CryptoError, SALT_BYTES, TAG_BYTES, nonce};
-use crate::random::RandomError;
-use crate::secret::Secret;
+use crate::secret::{RandomError, Secret};
 
 const KEY_LABEL: &[u8] = b"holdfast blob key v1\0";
 
