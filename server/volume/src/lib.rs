@@ -3,13 +3,11 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from |
-//! | `blob.rs` | [`BlobWriter`] and [`Blob`]: a blob being written, a blob being read |
+//! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from; [`BlobWriter`] and [`Blob`]; [`list_all`], which walks a listing page by page |
 //! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
-//! | `remote.rs`, `retained.rs` | what a volume far away does beyond the trait; how long an object must stay there |
-//! | `list.rs`, `list_all.rs` | one page of a listing, and [`list_all`], which walks them |
+//! | `remote.rs` | a volume far away, which does more than the trait; how long an object must stay there |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
-//! | `retry.rs`, `throttle.rs`, `count.rs`, `cache.rs` | volumes around a volume, one concern each |
+//! | `retry.rs`, `throttle.rs` (with time and randomness for both), `count.rs` | volumes around a volume, one concern each |
 //! | `pass_on.rs` | [`pass_on!`]: what such a volume does not change |
 //! | `testing/` | with the feature `testing`: the conformance suite, the faulty volume, a manual timer |
 //!
@@ -21,39 +19,34 @@
 //! A crash leaves sealed blobs, whole, and perhaps unfinished ones, which no reader ever sees and
 //! [`Volume::discard_unfinished`] removes.
 
-mod blob;
 mod count;
 mod durable;
 mod error;
-mod list;
-mod list_all;
 mod local;
 mod memory;
 mod name;
 mod pass_on;
 mod remote;
-mod retained;
 mod retry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod throttle;
-mod timer;
 mod volume;
 
-pub use blob::{Blob, BlobWriter, ColdPlace};
 pub use count::{CallCounts, CountVolume, VolumeCounters, VolumeCounts};
 pub use error::{Cause, VolumeError};
-pub use list::{BlobEntry, ListPage};
-pub use list_all::{LIST_PAGE_ENTRIES, ListAll, list_all};
 pub use local::LocalVolume;
 pub use memory::MemoryVolume;
 pub use name::BlobName;
 pub use remote::{
-    BlobChecksum, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, TAGGED_MAX_BYTES, Tagged,
-    Thawed,
+    BlobChecksum, Hold, LockMode, RemoteLook, RemoteObject, RemotePage, RemoteStat, RemoteVolume, Retained,
+    TAGGED_MAX_BYTES, Tagged, Thawed,
 };
-pub use retained::{Hold, LockMode, Retained};
 pub use retry::{RetryPolicy, RetryVolume};
-pub use throttle::{RateSchedule, Rates, ThrottleVolume, TokenBucket};
-pub use timer::{Random, SystemRandom, SystemTimer, Timer};
-pub use volume::{Ends, Owner, Space, Volume};
+pub use throttle::{
+    Random, RateSchedule, Rates, SystemRandom, SystemTimer, ThrottleVolume, Timer, TokenBucket,
+};
+pub use volume::{
+    Blob, BlobEntry, BlobWriter, ColdPlace, Ends, LIST_PAGE_ENTRIES, ListAll, ListPage, Owner, Space, Volume,
+    list_all,
+};

@@ -4,6 +4,8 @@
 //! A crash leaves whole files under their names and files in `.tmp`. One process at a time may use a root;
 //! the engine's lock file sees to that.
 
+mod walk;
+
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroUsize;
@@ -12,11 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::blob::check_range;
 use crate::durable::{self, Folders, PublishError, TempFile};
+use crate::volume::check_range;
 use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
-
-mod walk;
 
 const TEMP_FOLDER: &str = ".tmp";
 

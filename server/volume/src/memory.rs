@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::blob::check_range;
+use crate::volume::check_range;
 use crate::{Blob, BlobEntry, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 
 /// A volume in memory. A clone is another handle of the same volume.

@@ -1,7 +1,8 @@
-//! What a volume far away does beyond a [`Volume`]: tell what lies under a name without sending it, and remove many blobs
-//! in one request.
+//! A volume far away does more than a [`Volume`]: it tells what lies under a name without sending it, removes many blobs in
+//! one request, and sees to it that an object stays as long as it must.
 
-use crate::retained::{Hold, Retained};
+use std::fmt;
+
 use crate::{BlobName, Volume, VolumeError};
 
 /// A checksum of a whole blob, as the far side keeps it.
@@ -13,7 +14,7 @@ pub enum BlobChecksum {
     Crc32c(u32),
 }
 
-/// What lies under a name.
+/// An object under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteStat {
     /// In bytes.
@@ -22,7 +23,7 @@ pub struct RemoteStat {
     pub checksum: Option<BlobChecksum>,
 }
 
-/// Whether an object in an archive can be read.
+/// State of an object in an archive: readable or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Thawed {
     #[default]
@@ -33,7 +34,7 @@ pub enum Thawed {
     Until(i64),
 }
 
-/// What the far side tells of an object without sending it.
+/// Facts about an object that the far side tells without sending it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteLook {
     /// In bytes.
@@ -86,7 +87,7 @@ pub const TAGGED_MAX_BYTES: u64 = 4096;
 
 /// A volume far away.
 pub trait RemoteVolume: Volume {
-    /// What lies under `name`, without reading it.
+    /// Length and checksum of the object under `name`, without reading it.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -159,7 +160,7 @@ pub trait RemoteVolume: Volume {
         Err(without_classes("thaw", name))
     }
 
-    /// Whether objects can be made to stay.
+    /// Returns whether objects can be made to stay.
     ///
     /// # Errors
     /// As [`Volume::open`].
@@ -203,4 +204,39 @@ pub trait RemoteVolume: Volume {
 
 fn without_classes(action: &'static str, name: &BlobName) -> VolumeError {
     VolumeError::BadAnswer { action, name: name.to_string(), found: "no storage classes".to_owned() }
+}
+
+/// Who may let go of an object before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockMode {
+    /// Users who have a permission for it, which a server should not have.
+    Governance,
+    /// No one.
+    Compliance,
+}
+
+impl fmt::Display for LockMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Governance => "governance",
+            Self::Compliance => "compliance",
+        })
+    }
+}
+
+/// How long an object must stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retained {
+    pub mode: LockMode,
+    /// In milliseconds since the Unix epoch, by the clock there.
+    pub until_ms: i64,
+}
+
+/// Until when an object cannot be removed; the longer one is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hold {
+    /// Its retention ends then, in milliseconds since the Unix epoch.
+    Until(i64),
+    /// Someone holds it, without an end.
+    Endless,
 }

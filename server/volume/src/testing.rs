@@ -1,9 +1,8 @@
 //! For tests of this and of other crates: the conformance suite, a volume that fails on demand, ways to damage
 //! a [`crate::MemoryVolume`], and time and randomness that tests own. Built only with the feature `testing`.
+
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a suite of tests, whatever crate runs it")]
 #![allow(clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a failed check panics")]
-
-use crate::{BlobEntry, BlobName, Volume, list_all};
 
 mod faulty;
 mod locked;
@@ -12,6 +11,8 @@ mod remote;
 mod retention;
 mod suite;
 mod timer;
+
+use crate::{BlobEntry, BlobName, Volume, list_all};
 
 pub use faulty::{CrashPoint, Damage, Failure, Fault, FaultyVolume, InFlight, OpKind};
 pub use locked::LockingVolume;

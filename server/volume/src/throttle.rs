@@ -6,21 +6,22 @@
 //! them is its own affair. A call that fails is charged all the same.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Timer, Volume, VolumeError};
+use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeError};
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// What passes in this time may pass ahead of the rate. Within any time `t` pass at most
+/// Calls may run ahead of the rate by this time. Within any time `t` pass at most
 /// rate × (`t` + 250 ms) and one call more, so a second sees at most 1.25 times the rate and one call.
 const BURST: Duration = Duration::from_millis(250);
 
-/// What may pass in a second; `None` is without limit.
+/// Limits per second; `None` is without limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rates {
     pub bytes_per_sec: Option<NonZeroU64>,
@@ -29,7 +30,7 @@ pub struct Rates {
 
 /// Rates that may be others at another time of day.
 pub trait RateSchedule: Send + Sync + fmt::Debug {
-    /// What may pass now.
+    /// The rates that hold now.
     fn rates(&self) -> Rates;
 }
 
@@ -98,7 +99,7 @@ impl Gate {
     }
 }
 
-/// See the module's text.
+/// A volume that takes no more than its share of a disk or a network.
 #[derive(Debug)]
 pub struct ThrottleVolume {
     inner: Arc<dyn Volume>,
@@ -204,6 +205,59 @@ impl Blob for ThrottleBlob {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         self.reads.pass(1, buffer.len() as u64);
         self.inner.read_at(offset, buffer)
+    }
+}
+
+/// A clock that never goes back, and a way to wait.
+pub trait Timer: Send + Sync + fmt::Debug {
+    /// Time since some fixed moment.
+    fn now(&self) -> Duration;
+
+    /// Blocks the calling thread.
+    fn sleep(&self, time: Duration);
+}
+
+/// The clock of the operating system.
+#[derive(Debug)]
+pub struct SystemTimer(Instant);
+
+impl SystemTimer {
+    /// Counts from now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Default for SystemTimer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Timer for SystemTimer {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+/// A source of numbers to spread waits with. Not for secrets.
+pub trait Random: Send + Sync + fmt::Debug {
+    /// Any number, each as likely as any other.
+    fn next_u64(&self) -> u64;
+}
+
+/// Numbers from the standard library's randomly keyed hasher: different in every process and at every call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemRandom;
+
+impl Random for SystemRandom {
+    fn next_u64(&self) -> u64 {
+        RandomState::new().hash_one(0_u64)
     }
 }
 

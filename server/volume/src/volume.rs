@@ -1,10 +1,11 @@
-//! The contract every place for blobs keeps. `testing/suite.rs` checks it.
+//! The contract every place for blobs keeps: the trait [`Volume`], blobs being written and read, and listings.
+//! `testing/suite.rs` checks it.
 
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::{Blob, BlobName, BlobWriter, ListPage, VolumeError};
+use crate::{BlobName, VolumeError};
 
 /// Room on a volume, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct Space {
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// What belongs to no namespace.
+    /// Owner of blobs that belong to no namespace.
     pub const REPOSITORY: Self = Self([0; 16]);
 
     /// A namespace, by its id.
@@ -35,7 +36,7 @@ impl Owner {
     }
 }
 
-/// What of a blob stays at hand when the rest of it lies only far away, in bytes.
+/// Lengths of the ends of a blob that stay at hand when the rest lies only far away, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     /// From its beginning.
@@ -96,7 +97,7 @@ pub trait Volume: Send + Sync + fmt::Debug {
     ///
     /// A page may be shorter than `limit` while there is more (S3 gives at most 1,000 a request), but then it
     /// has at least one entry. Blobs sealed or removed during a walk from page to page appear or not; every
-    /// other blob appears exactly once. [`crate::list_all`] walks.
+    /// other blob appears exactly once. [`crate::volume`] walks.
     ///
     /// On S3: `ListObjectsV2` with the prefix `prefix/`, `start-after` and `max-keys`.
     ///
@@ -147,12 +148,12 @@ pub trait Volume: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether a [`Blob`] opened before [`Volume::remove`] can still be read after it, as a file can. Where it
+    /// Returns true if a [`Blob`] opened before [`Volume::remove`] can still be read after it, as a file can. Where it
     /// is false, reads of such a handle return the blob's bytes or [`VolumeError::NotFound`], never others. A
     /// decorator answers what the volume inside it answers.
     fn handles_outlive_removal(&self) -> bool;
 
-    /// What of this volume lies on this machine, where other blobs lie far away; `None`: all of it is in one place.
+    /// The part of this volume that lies on this machine, where other blobs lie far away; `None`: all of it is in one place.
     fn here(&self) -> Option<Arc<dyn Volume>> {
         None
     }
@@ -232,5 +233,265 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
         (**self).freeze(name)
+    }
+}
+
+/// A blob being written, by one thread at a time. Until [`BlobWriter::seal`] nothing of it can be opened or
+/// listed. Dropping the writer discards it; what cannot be discarded then (the process was killed, the network
+/// is down) is left for [`crate::Volume::discard_unfinished`].
+#[must_use = "a writer that is dropped discards its blob; seal it"]
+pub trait BlobWriter: Send + fmt::Debug {
+    /// Appends bytes: any number, from none to the whole blob. They need not be durable, nor even sent, before
+    /// [`BlobWriter::seal`], but a writer holds a bounded number of them (state the bound), so that a caller's
+    /// memory does not grow with the blob.
+    ///
+    /// # Errors
+    /// [`VolumeError::Full`], [`VolumeError::WriteFailed`], [`VolumeError::Unavailable`]. After any of them the
+    /// blob can only be dropped: a further append or the seal must fail, or the blob would have a hole.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), VolumeError>;
+
+    /// Bytes appended so far.
+    fn len(&self) -> u64;
+
+    /// Returns true if nothing was appended so far.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes the blob durable, then visible under its name, durably so, in one step that replaces nothing.
+    /// When this returns `Ok`, the blob survives any crash, and every later call, from any thread or process,
+    /// sees it whole. Of several writers of one name the first to seal wins.
+    ///
+    /// On S3: `PutObject` or `CompleteMultipartUpload` with `If-None-Match: *`, and a checksum of the whole
+    /// blob that the service verifies.
+    ///
+    /// # Errors
+    /// - [`VolumeError::Exists`]: the name is taken; this blob is discarded.
+    /// - [`VolumeError::Full`], [`VolumeError::Unavailable`], [`VolumeError::WriteFailed`]: not visible;
+    ///   discarded.
+    /// - [`VolumeError::NotDurable`]: visible or not, durable or not; local volumes only.
+    /// - [`VolumeError::OutcomeUnknown`]: sealed or not, but if it is visible it is whole and durable. It may
+    ///   still become visible later. Trying the same name again is safe, because nothing is replaced:
+    ///   [`VolumeError::Exists`] then means that one of the two attempts got through.
+    fn seal(self: Box<Self>) -> Result<(), VolumeError>;
+}
+
+/// A blob that lies in an archive, from where it must be brought back before it can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColdPlace {
+    /// As the place far away knows it.
+    pub name: BlobName,
+    /// Length of the blob, in bytes.
+    pub len: u64,
+    /// True if a copy that was brought back can be read, for a while.
+    pub is_readable: bool,
+    /// True if it is known to lie there: moving it there may have been cut off.
+    pub is_certain: bool,
+}
+
+/// A sealed blob. Its bytes never change, so any number of threads may read it at once.
+pub trait Blob: Send + Sync + fmt::Debug {
+    /// Its length in bytes, known since it was opened: no request.
+    fn len(&self) -> u64;
+
+    /// Returns true if it holds nothing.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills the whole `buffer` with the bytes from `offset`, or fails; after a failure the buffer's content
+    /// is undefined and must not be used. An empty buffer inside the blob or at its end succeeds. One call is
+    /// one request of a remote volume (`GetObject` with `Range`, and `If-Match` with the entity tag of the
+    /// open), so callers read in large pieces.
+    ///
+    /// The bytes are not verified: what they mean is checked by the layer that wrote them.
+    ///
+    /// # Errors
+    /// [`VolumeError::OutOfRange`] when the blob ends before that, [`VolumeError::NotReadableNow`],
+    /// [`VolumeError::Unavailable`], [`VolumeError::Io`]; [`VolumeError::NotFound`] when the blob was removed
+    /// and [`crate::Volume::handles_outlive_removal`] is false.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError>;
+
+    /// Returns true if reading all of it asks nothing of a place far away.
+    fn is_at_hand(&self) -> bool {
+        true
+    }
+
+    /// Where it lies if that is an archive, as far as is known. A volume around a volume that has an archive passes it on.
+    fn cold(&self) -> Option<ColdPlace> {
+        None
+    }
+}
+
+/// Fails with [`VolumeError::OutOfRange`] unless a blob of `len` bytes has `wanted` bytes at `offset`.
+pub(crate) fn check_range(name: &BlobName, len: u64, offset: u64, wanted: u64) -> Result<(), VolumeError> {
+    match offset.checked_add(wanted) {
+        Some(end) if end <= len => Ok(()),
+        _ => Err(VolumeError::OutOfRange { name: name.clone(), len, offset, wanted }),
+    }
+}
+
+impl dyn Blob {
+    /// Reads `len` bytes from `offset`. Nothing is allocated for a range that the blob does not have.
+    ///
+    /// # Errors
+    /// As [`Blob::read_at`].
+    pub fn read_vec(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>, VolumeError> {
+        check_range(name, self.len(), offset, len as u64)?;
+        let mut buffer = vec![0; len];
+        self.read_at(offset, &mut buffer)?;
+        Ok(buffer)
+    }
+}
+
+/// A blob in a listing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlobEntry {
+    pub name: BlobName,
+    /// In bytes.
+    pub len: u64,
+}
+
+/// A part of a listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+pub struct ListPage {
+    /// Ascending by name.
+    pub entries: Vec<BlobEntry>,
+    /// True if there may be entries after the last of these. Never set on an empty page.
+    pub more: bool,
+}
+
+impl ListPage {
+    /// The first `limit` of `found`, which are ascending and one more than the page holds when there is more.
+    pub(crate) fn cut(mut found: Vec<BlobEntry>, limit: NonZeroUsize) -> Self {
+        debug_assert!(found.is_sorted_by(|a, b| a.name < b.name), "a listing out of order");
+        let more = found.len() > limit.get();
+        found.truncate(limit.get());
+        Self { entries: found, more }
+    }
+
+    /// The defect of this page as the answer to a request, if any.
+    pub(crate) fn defect(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Option<String> {
+        let (len, limit) = (self.entries.len(), limit.get());
+        if len > limit {
+            return Some(format!("{len} entries where {limit} were asked for"));
+        }
+        if self.more && self.entries.is_empty() {
+            return Some("an empty page that is said not to be the last".to_owned());
+        }
+        let mut before = after;
+        for BlobEntry { name, .. } in &self.entries {
+            if !name.is_inside(prefix) {
+                return Some(format!("{name}, which is outside the folder"));
+            }
+            if let Some(before) = before.filter(|before| *before >= name) {
+                return Some(format!("{name} after {before}, which is out of order"));
+            }
+            before = Some(name);
+        }
+        None
+    }
+}
+
+/// Entries that [`list_all`] asks for at a time. A name has 200 bytes at most, so a page of this many takes
+/// 4,096 × (200 + 48) bytes, about 1 MiB; a local folder of containers holds some 4,096 of them and so is read
+/// about once.
+pub const LIST_PAGE_ENTRIES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// Every sealed blob inside the folder `prefix`, ascending by name, fetched in pages of
+/// [`LIST_PAGE_ENTRIES`]. The iterator ends after its first error. A page out of order, which could loop for
+/// ever, is [`VolumeError::BadAnswer`].
+pub const fn list_all<'a>(volume: &'a dyn Volume, prefix: &'a BlobName) -> ListAll<'a> {
+    ListAll { volume, prefix, limit: LIST_PAGE_ENTRIES, after: None, page: Vec::new(), more: true }
+}
+
+/// See [`list_all`].
+#[derive(Debug)]
+#[must_use = "nothing is listed until it is iterated"]
+pub struct ListAll<'a> {
+    volume: &'a dyn Volume,
+    prefix: &'a BlobName,
+    limit: NonZeroUsize,
+    after: Option<BlobName>,
+    /// Entries left of the current page, last entry first.
+    page: Vec<BlobEntry>,
+    more: bool,
+}
+
+impl ListAll<'_> {
+    /// Fetches pages of `limit` entries instead.
+    pub const fn in_pages_of(mut self, limit: NonZeroUsize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    fn fetch(&mut self) -> Result<(), VolumeError> {
+        // An error ends the walk: going on would skip blobs unnoticed.
+        self.more = false;
+        let page = self.volume.list(self.prefix, self.after.as_ref(), self.limit)?;
+        if let Some(found) = page.defect(self.prefix, self.after.as_ref(), self.limit) {
+            return Err(VolumeError::BadAnswer { action: "list", name: self.prefix.to_string(), found });
+        }
+        self.more = page.more;
+        self.page = page.entries;
+        self.page.reverse();
+        if let Some(last) = self.page.first() {
+            self.after = Some(last.name.clone());
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for ListAll<'_> {
+    type Item = Result<BlobEntry, VolumeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // A page that says that there is more is never empty, so this fetches once.
+        while self.page.is_empty() && self.more {
+            if let Err(error) = self.fetch() {
+                return Some(Err(error));
+            }
+        }
+        self.page.pop().map(Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> BlobName {
+        BlobName::new(text).unwrap()
+    }
+
+    fn page(names: &[&str], more: bool) -> ListPage {
+        let entries = names.iter().map(|text| BlobEntry { name: name(text), len: 1 }).collect();
+        ListPage { entries, more }
+    }
+
+    #[test]
+    fn a_page_that_breaks_the_contract_is_found_out() {
+        let limit = NonZeroUsize::new(2).unwrap();
+        let defect = |page: ListPage| page.defect(&name("c"), Some(&name("c/b")), limit);
+        assert_eq!(defect(page(&["c/c", "c/d"], true)), None);
+        assert_eq!(defect(page(&[], false)), None);
+        for (wrong, part) in [
+            (page(&["c/c", "c/d", "c/e"], true), "3 entries"),
+            (page(&[], true), "empty page"),
+            (page(&["c2/x"], false), "outside"),
+            (page(&["c/b"], false), "c/b after c/b"),
+            (page(&["c/a"], false), "c/a after c/b"),
+            (page(&["c/d", "c/c"], false), "c/c after c/d"),
+            (page(&["c/c", "c/c"], false), "c/c after c/c"),
+        ] {
+            let found = defect(wrong.clone());
+            assert!(found.as_ref().is_some_and(|text| text.contains(part)), "{wrong:?}: {found:?}");
+        }
     }
 }
