@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use holdfast_engine::bench::marking::{Shape, fill, measure};
+use holdfast_engine::bench::{Shape, fill, measure};
 use holdfast_engine::catalog::Catalog;
 use holdfast_engine::clock::SystemClock;
 use holdfast_engine::{Engine, EngineOptions, EngineParts, Health};

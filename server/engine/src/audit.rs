@@ -17,7 +17,7 @@ use crate::container::ContainerName;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, JobProgress, Step};
-use crate::progress::{NoProgress, Progress};
+use crate::jobs::{NoProgress, Progress};
 use crate::recovery::{self, ContainerFile, Files, GROUP_CONTAINERS, OpenSummary, list_group};
 
 /// Containers looked at between two looks at the budget. Nearly all cost a look-up in memory; one that the index does

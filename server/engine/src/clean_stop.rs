@@ -12,7 +12,7 @@ use holdfast_volume::{BlobName, Volume, VolumeError};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::format::checksum::crc32c;
+use crate::format::crc32c;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HFCS");
 const VERSION: u16 = 1;

@@ -11,7 +11,6 @@ use parking_lot::{Mutex, MutexGuard};
 use rayon::ThreadPoolBuilder;
 
 use crate::claims::ClaimTables;
-use crate::digest_stats::DigestCounters;
 use crate::error::EngineError;
 use crate::fair::FairPool;
 use crate::guard::GuardedVolume;
@@ -19,10 +18,9 @@ use crate::health::Health;
 use crate::in_use::RecipesInUse;
 use crate::memory::{MemoryPool, ReadAhead};
 use crate::quota::Quotas;
-use crate::sealed::SealedRecords;
 use crate::space::{Grant, Ledger, Purpose, SpaceError};
 use crate::store::ChunkStore;
-use crate::unrecorded::Unrecorded;
+use crate::unrecorded::{SealedRecords, Unrecorded};
 
 /// Container numbers reserved from the catalog at a time: one small transaction per 2 GiB stored.
 pub(crate) const NUMBERS_PER_RESERVATION: u32 = 64;
@@ -33,14 +31,14 @@ pub(crate) const SEAL_THREADS: usize = 4;
 /// Threads that plan and read restore windows ahead, from a local disk.
 pub(crate) const READ_THREADS: usize = 4;
 
-/// What the time of day may be corrected by without being taken for wrong.
+/// Correction of the time of day that is not taken for a wrong clock.
 const CLOCK_SLACK_MS: i64 = 3_600_000;
 
 /// Promised to a backup when it starts: what its rows in the catalog take, and the recipe of a disk in which
 /// little changed.
 const SESSION_BYTES: u64 = 64 << 10;
 
-/// See the module's text.
+/// State that all operations of an engine share.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) repository: RepositoryId,
@@ -55,23 +53,23 @@ pub(crate) struct Core {
     pub(crate) verify_pool: Arc<FairPool>,
     pub(crate) seal_pool: FairPool,
     pub(crate) read_pool: FairPool,
-    /// What namespaces may take.
+    /// Quotas of namespaces.
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
     /// Where the volume lies, for messages.
     pub(crate) location: String,
     /// Sealed containers the catalog does not know yet.
     pub(crate) sealed: SealedRecords,
-    /// What the start found and the catalog has not taken yet.
+    /// Blobs found at start-up that are not yet in the catalog.
     pub(crate) unrecorded: Unrecorded,
     /// Days in which every extent is read again; 0: never.
     pub(crate) reread_days: u32,
     pub(crate) digests: DigestCounters,
     /// Room on the volume.
     pub(crate) ledger: Arc<Ledger>,
-    /// What backups in progress keep in memory.
+    /// Memory that backups in progress keep.
     pub(crate) session_memory: Arc<MemoryPool>,
-    /// What restores read ahead.
+    /// Memory that restores read ahead into.
     pub(crate) read_ahead: Arc<ReadAhead>,
     /// Chunks that backups in progress were told to send.
     pub(crate) claims: ClaimTables,
@@ -82,7 +80,7 @@ pub(crate) struct Core {
     /// When the catalog was last looked through and found sound, on the clock that never jumps; `None`: not by this process,
     /// or something was found since.
     catalog_sound_ms: Mutex<Option<i64>>,
-    /// Whether a session ended whose point is, or may be, on the volume without a row.
+    /// True if a session ended whose point is, or may be, on the volume without a row.
     left_point: AtomicBool,
     numbers: Mutex<Range<u64>>,
     /// Held while leftovers are deleted.
@@ -92,7 +90,7 @@ pub(crate) struct Core {
     pub(crate) changing_points: Mutex<()>,
 }
 
-/// What [`Core::new`] needs.
+/// Arguments of [`Core::new`].
 #[derive(Debug)]
 pub(crate) struct CoreParts {
     pub(crate) repository: RepositoryId,
@@ -190,7 +188,7 @@ impl Core {
         self.clock.now_ms().saturating_sub(self.deciding_time_ms()).max(0)
     }
 
-    /// What a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed
+    /// Room that a backup is promised when it starts. (W10) Data may be refused later; a backup in which nothing changed
     /// needs no more than this and some recipe nodes, which may use a part of the reserve.
     pub(crate) fn session_grant(&self) -> Result<Grant, EngineError> {
         self.check_writable()?;
@@ -313,7 +311,7 @@ impl Core {
         self.left_point.store(true, Ordering::Release);
     }
 
-    /// Whether one [was left](Core::leave_point).
+    /// Returns true if one [was left](Core::leave_point).
     pub(crate) fn has_left_point(&self) -> bool {
         self.left_point.load(Ordering::Acquire)
     }
@@ -348,4 +346,54 @@ fn pool(name: &'static str, threads: usize) -> Result<FairPool, EngineError> {
         .build()
         .map(FairPool::new)
         .map_err(|error| EngineError::Internal(format!("cannot start the {name} threads: {error}")))
+}
+
+/// Counted while the engine runs.
+#[derive(Debug, Default)]
+pub(crate) struct DigestCounters {
+    proved: AtomicU64,
+    unproved: AtomicU64,
+    refused: AtomicU64,
+    found_false: AtomicU64,
+}
+
+/// Extent digests since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DigestStats {
+    /// Claimed by agents and recomputed from what they sent.
+    pub proved: u64,
+    /// Claimed by agents and not recomputed: not all the extent's chunks were at hand.
+    pub unproved: u64,
+    /// Claimed by agents and found false at once; their backups ended.
+    pub refused: u64,
+    /// Recorded before and found false by reading.
+    pub found_false: u64,
+}
+
+impl DigestCounters {
+    pub(crate) fn proved(&self) {
+        self.proved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn unproved(&self) {
+        self.unproved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn found_false(&self, count: u64) {
+        self.found_false.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> DigestStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DigestStats {
+            proved: read(&self.proved),
+            unproved: read(&self.unproved),
+            refused: read(&self.refused),
+            found_false: read(&self.found_false),
+        }
+    }
 }

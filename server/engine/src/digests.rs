@@ -1,4 +1,4 @@
-//! Extent digests: what an extent hashes to, by reading it.
+//! Extent digests: the hash of an extent, by reading it.
 
 use std::sync::Arc;
 

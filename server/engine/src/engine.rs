@@ -1,17 +1,13 @@
 //! The engine's façade: everything a server does with a repository. What is in here opens it, closes it and repairs it;
 //! the rest is in the modules below, each named for what it is about.
 
-mod backups;
-mod conversion;
-mod far;
-mod locked;
+mod blobs;
+mod maintenance;
 mod reading;
-mod reclaim;
-mod retention;
-mod scrub;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_catalog::Catalog;
 use holdfast_proto::reread::REREAD_DAYS;
@@ -21,35 +17,29 @@ use holdfast_volume::{Space, Volume};
 use parking_lot::Mutex;
 
 use crate::audit::{Audit, AuditJob};
-use crate::catalog_check::{self, CatalogCheckJob};
+use crate::catalog_check::{self, CatalogCheckJob, DroppedRows};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, SharedStats, list_containers};
 use crate::container_repair::{self, Repaired};
-use crate::core::{Core, READ_THREADS};
-use crate::digest_stats::DigestStats;
+use crate::core::{Core, DigestStats, READ_THREADS};
 use crate::error::EngineError;
-use crate::generation;
 use crate::health::{Health, Stopped};
-use crate::identity;
 use crate::index::{IndexOptions, IndexStats};
-use crate::index_job::IndexRepairJob;
 use crate::ingest::Sessions;
-use crate::jobs::{Budget, Job};
-use crate::lost_rows::{self, DroppedRows};
+use crate::jobs::{Budget, Job, JobError, JobProgress, NoProgress, Progress, Step};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
 use crate::points::{MissingPoints, OldFoldersJob, PointsJob, look_again, record_rest};
-use crate::progress::{NoProgress, Progress};
 use crate::readiness::{self, NotReady};
 use crate::reclaim::Rounds;
 use crate::recovery::OpenSummary;
 use crate::scrub::Scrub;
 use crate::snapshot::{SnapshotJob, Snapshots};
 use crate::start::{self, Start, Started};
-use crate::stop;
 use crate::store::OnLoss;
+use crate::{generation, identity, stop};
 
-pub use conversion::{BLOB_FOLDERS, RewriteRoom};
+pub use blobs::{BLOB_FOLDERS, RewriteRoom};
 
 /// Seconds a session lives without a heartbeat from its agent.
 pub const LEASE_SECS: u32 = 120;
@@ -70,17 +60,17 @@ pub struct EngineOptions {
     pub reread_days: u32,
     /// Bytes kept free; `None`: 1 GiB, but at most 2 % of the volume.
     pub reserve_bytes: Option<u64>,
-    /// What may be kept of containers' directories.
+    /// Limits of the cache of containers' directories.
     pub directories: CacheLimits,
     /// How the index behaves.
     pub index: IndexOptions,
-    /// What else may be kept in memory.
+    /// Other limits of memory.
     pub memory: MemoryBounds,
     /// Threads that read for restores. They wait more than they work: for a volume far away take more.
     pub read_threads: usize,
     /// Where the containers lie, for messages.
     pub location: String,
-    /// What follows from containers that are missing.
+    /// Consequence of containers that are missing.
     pub on_loss: OnLoss,
 }
 
@@ -100,7 +90,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// What an engine is assembled from. The caller decides where things lie, and opens them.
+/// Parts that an engine is assembled from. The caller decides where things lie, and opens them.
 #[derive(Debug)]
 pub struct EngineParts {
     /// Holds the containers.
@@ -294,7 +284,7 @@ impl Engine {
         })
     }
 
-    /// What opening found.
+    /// Results of opening.
     pub const fn opened(&self) -> &OpenSummary {
         &self.opened
     }
@@ -451,7 +441,7 @@ impl Engine {
         self.audit.run(&self.core, progress)
     }
 
-    /// Whether nothing is left to audit.
+    /// Returns true if nothing is left to audit.
     #[cfg(test)]
     pub(crate) fn audit_finished(&self) -> bool {
         self.audit.finished()
@@ -476,7 +466,7 @@ impl Engine {
         &self.core
     }
 
-    /// What tests look into.
+    /// Parts that tests look into.
     #[cfg(test)]
     pub(crate) fn parts(&self) -> (&Arc<Core>, &Sessions) {
         (&self.core, &*self.sessions)
@@ -500,7 +490,7 @@ impl Engine {
     /// When the volume or the catalog cannot be asked or changed; any later start finds the rows that are left.
     pub fn drop_lost_rows(&self, progress: &dyn Progress) -> Result<DroppedRows, EngineError> {
         self.core.check_unlocked()?;
-        lost_rows::drop_unneeded(&self.core, progress)
+        catalog_check::drop_unneeded(&self.core, progress)
     }
 
     /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so
@@ -511,5 +501,30 @@ impl Engine {
     pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
         self.core.check_unlocked()?;
         container_repair::run(&self.core, progress)
+    }
+}
+
+/// Between two looks at whether there is something to repair. A look costs nothing.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Rebuilds pages of the index that turned out to be damaged, in the background. A crash in the middle leaves the index as it was: the page is met again.
+#[derive(Debug)]
+pub(crate) struct IndexRepairJob {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Job for IndexRepairJob {
+    fn name(&self) -> &'static str {
+        "index-repair"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        let whole = self.core.store.repair_index(budget)?;
+        Ok(if whole { Step::Idle(INTERVAL) } else { Step::More })
+    }
+
+    fn progress(&self) -> Option<JobProgress> {
+        let (done, total) = self.core.store.repair_progress()?;
+        Some(JobProgress { done, total, unit: "containers" })
     }
 }

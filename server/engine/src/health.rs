@@ -117,7 +117,7 @@ impl Part {
     }
 }
 
-/// See the module's text. Once work has stopped it stays so.
+/// The latch of a repository. Once work has stopped it stays so.
 #[derive(Debug, Default)]
 pub struct Health {
     /// Why nothing is read or written, however sound it is.

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::container::{ContainerName, OpenContainer};
 use crate::error::EngineError;
-use crate::format::checksum::crc32c;
+use crate::format::crc32c;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HFRV");
 const VERSION: u16 = 1;

@@ -2,25 +2,24 @@
 //!
 //! Start with [`Engine`], which is assembled from [`EngineParts`]: volumes, a catalog and a clock that the caller
 //! opened. Its layers, each using only layers above it in this list (a test checks it):
-//! - `progress`, `health`, `memory`, `space`
+//! - `health`, `memory`, `space`
 //! - `format`: bytes to structs and back, pure
 //! - `container`, `index`
 //! - `error`, `guard`, `clean_stop`, `identity`, `generation`
 //! - `parity`: making containers again of the others of their group
-//! - `digest_stats`: how many extent digests were proved
 //! - `fair`: whose work comes next; `task`: work on a pool of threads; `jobs`: what background work is
 //! - `quota`: what namespaces may take
 //! - `recipe`: the Merkle tree that rebuilds a disk
 //! - `store`: fingerprint to checked bytes
-//! - `recovery`, `sealed`, `unrecorded`
+//! - `recovery`, `unrecorded`
 //! - `claims`: chunks on their way; `in_use`: recipes that are read or taken over from
 //! - `core`: what all operations share
 //! - `rewrite`: regions on their way from old containers into new ones
 //! - `digests`: what extents hash to; `reports`: what agents say of chunks that they sealed
-//! - `audit`, `damage_job`, `damage_report`, `index_job`, `scrub`: what is looked at in the background
+//! - `audit`, `damage_report`, `scrub`: what is looked at in the background
 //! - `points`: what the volume knows of each restore point; `snapshot`: copies of the catalog
 //! - `retention`: deleting restore points, and what keeps them
-//! - `ingest`, `catalog_check`, `restore`, `verify`, `check`, `lost_rows`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `needs`, `locked_needs`, `readiness`, `start`, `stop`, `recover`
+//! - `ingest`, `catalog_check`, `restore`, `verify`, `check`, `container_repair`, `parity_job`, `extent_history`, `statistics`, `needs`, `readiness`, `start`, `stop`, `recover`
 //! - `reclaim`: freeing what nothing refers to
 //! - `engine`, `bench`: the façade, and what benchmarks reach
 //!
@@ -42,9 +41,7 @@ mod clean_stop;
 mod container;
 mod container_repair;
 mod core;
-mod damage_job;
 mod damage_report;
-mod digest_stats;
 mod digests;
 mod engine;
 mod error;
@@ -57,21 +54,16 @@ mod health;
 mod identity;
 mod in_use;
 mod index;
-mod index_job;
 mod ingest;
 mod jobs;
-mod locked_needs;
-mod lost_rows;
 mod memory;
 mod needs;
 mod parity;
 mod parity_job;
 mod points;
-mod progress;
 mod quota;
 mod readiness;
 mod recipe;
-#[allow(dead_code, reason = "a seam whose users are merged one by one")]
 mod reclaim;
 mod recover;
 mod recovery;
@@ -80,7 +72,6 @@ mod restore;
 mod retention;
 mod rewrite;
 mod scrub;
-mod sealed;
 mod snapshot;
 mod space;
 mod start;
@@ -94,10 +85,11 @@ mod verify;
 pub use holdfast_catalog as catalog;
 pub use holdfast_types::{clock, ids, owner};
 
+pub use catalog_check::DroppedRows;
 pub use check::{CheckOptions, CheckReport, Problem};
 pub use container::{CacheLimits, SharedStats};
 pub use container_repair::Repaired;
-pub use digest_stats::DigestStats;
+pub use core::DigestStats;
 pub use engine::{
     BLOB_FOLDERS, Engine, EngineOptions, EngineParts, EngineStats, RewriteRoom, count_containers,
 };
@@ -107,15 +99,12 @@ pub use fair::{FairQueue, Tenant};
 pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
-pub use jobs::{Budget, Job, JobError, JobProgress, Step, StepLimits, StopFlag};
-pub use locked_needs::LockedNeeds;
-pub use lost_rows::DroppedRows;
+pub use jobs::{Budget, Job, JobError, JobProgress, NoProgress, Progress, Step, StepLimits, StopFlag};
 pub use memory::MemoryBounds;
-pub use needs::NeedingPoint;
+pub use needs::{LockedNeeds, NeedingPoint};
 pub use parity::ParityStats;
 pub use parity_job::ParityScheme;
 pub use points::{Comparison, EnteredPoint, PointProblem};
-pub use progress::{NoProgress, Progress};
 pub use readiness::NotReady;
 pub use reclaim::{
     Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed, Freezing,

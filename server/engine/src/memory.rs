@@ -3,20 +3,17 @@
 //! A session's state outlives its connection, so it cannot be bounded by how many streams there may be: all of it
 //! together has one bound. What a message would add beyond that is refused, and with it the session.
 
-mod read_ahead;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
-
-pub(crate) use read_ahead::{ReadAhead, ReaderShare};
+use parking_lot::Mutex;
 
 /// Regions read for a restore with one request at most. Some 100 KB each as they are stored: one message's worth, and
 /// no more to hold for a client that does not read.
 pub(crate) const REGIONS_PER_READ_MAX: usize = 8;
 
-/// What these take at most: 8 × 256 KiB.
+/// Bytes that these take at most: 8 × 256 KiB.
 pub(crate) const READ_BYTES_MAX: usize = REGIONS_PER_READ_MAX * REGION_PLAIN_MAX_BYTES as usize;
 
 /// Bounds of what grows with what is stored and with what callers do.
@@ -28,7 +25,7 @@ pub struct MemoryBounds {
     pub decoded_bytes: usize,
     /// Regions as they are stored, kept for other restores of the same; 0: each restore reads for itself.
     pub shared_bytes: usize,
-    /// What restores read ahead, all of them together, beside one read of each.
+    /// Bytes that restores read ahead, all of them together, beside one read of each.
     pub read_ahead_bytes: usize,
     /// Recipes being built, and chunks that wait for their extents, of all sessions together.
     pub sessions_bytes: u64,
@@ -77,7 +74,7 @@ impl MemoryPool {
     }
 }
 
-/// What one of many uses of a pool. Gives it back when dropped.
+/// Share of one user of a pool. Gives it back when dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     pool: Arc<MemoryPool>,
@@ -111,6 +108,88 @@ impl Drop for MemoryShare {
     }
 }
 
+/// Reads ahead that all readers share.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// Reads that may be held beside one of each reader.
+    extra_max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    readers: usize,
+    extra: usize,
+}
+
+/// Share of one reader. Gives it back when dropped.
+#[derive(Debug)]
+pub(crate) struct ReaderShare {
+    pool: Arc<ReadAhead>,
+    reads: usize,
+}
+
+impl ReadAhead {
+    /// `extra_max` reads, beside the one that every reader may always hold.
+    pub(crate) fn new(extra_max: usize) -> Arc<Self> {
+        Arc::new(Self { extra_max, state: Mutex::default() })
+    }
+
+    /// One more reader; holds nothing yet.
+    pub(crate) fn join(self: &Arc<Self>) -> ReaderShare {
+        self.state.lock().readers += 1;
+        ReaderShare { pool: Arc::clone(self), reads: 0 }
+    }
+
+    /// Reads held beside the first of each reader.
+    #[cfg(test)]
+    pub(crate) fn extra(&self) -> usize {
+        self.state.lock().extra
+    }
+}
+
+impl ReaderShare {
+    /// Takes one more read. The first is always granted, so that every reader goes on; others while there are any, and
+    /// at most an equal share of them, so that the readers that came first, or whose clients do not read, leave some.
+    pub(crate) fn take(&mut self) -> bool {
+        let mut state = self.pool.state.lock();
+        if self.reads > 0 {
+            let share = self.pool.extra_max / state.readers.max(1);
+            if self.reads > share || state.extra >= self.pool.extra_max {
+                return false;
+            }
+            state.extra += 1;
+        }
+        self.reads += 1;
+        true
+    }
+
+    /// Gives one back.
+    ///
+    /// # Panics
+    /// When it holds none.
+    pub(crate) fn give_back(&mut self) {
+        assert!(self.reads > 0, "a read is given back that was not taken");
+        self.reads -= 1;
+        if self.reads > 0 {
+            self.pool.state.lock().extra -= 1;
+        }
+    }
+
+    /// Reads it holds.
+    pub(crate) const fn reads(&self) -> usize {
+        self.reads
+    }
+}
+
+impl Drop for ReaderShare {
+    fn drop(&mut self) {
+        let mut state = self.pool.state.lock();
+        state.readers -= 1;
+        state.extra -= self.reads.saturating_sub(1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +207,38 @@ mod tests {
         two.set(100).unwrap();
         drop(two);
         assert_eq!(pool.used_bytes(), 0);
+    }
+
+    fn take_all(share: &mut ReaderShare) -> usize {
+        while share.take() {}
+        share.reads()
+    }
+
+    #[test]
+    fn one_reader_has_all_of_it_and_many_have_one_at_least() {
+        let pool = ReadAhead::new(6);
+        let mut first = pool.join();
+        assert_eq!(take_all(&mut first), 7);
+        // The first does not give anything back: the others go on with one read each.
+        let mut others: Vec<ReaderShare> = (0..10).map(|_| pool.join()).collect();
+        for other in &mut others {
+            assert_eq!(take_all(other), 1);
+        }
+        assert_eq!(pool.extra(), 6);
+        drop(first);
+        assert_eq!(pool.extra(), 0);
+        others.truncate(2);
+        assert_eq!(others.iter_mut().map(take_all).collect::<Vec<_>>(), [4, 4], "6 extra for 2");
+        others[0].give_back();
+        assert_eq!((pool.extra(), others[0].reads()), (5, 3));
+        drop(others);
+        let state = pool.state.lock();
+        assert_eq!((state.readers, state.extra), (0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "given back that was not taken")]
+    fn what_was_not_taken_cannot_be_given_back() {
+        ReadAhead::new(1).join().give_back();
     }
 }

@@ -6,30 +6,26 @@
 //! does not know: the first step of the next process enters it, if every container of it is there and free, and removes
 //! it otherwise, once nothing can be lacking that it could bring back (E10). Parity that was found damaged is replaced: the
 //! new blob durable → the catalog knows it in place of the old one → that is removed (E8).
-//!
-//! | file | open it for |
-//! |---|---|
-//! | `group` | making groups, and making damaged ones anew |
-//! | `unknown` | blobs that the catalog does not know |
 
-mod group;
-mod unknown;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdfast_types::ids::ContainerId;
-use holdfast_volume::{Volume as _, VolumeError};
+use holdfast_catalog::{ContainerRecord, ParityGroup};
+use holdfast_types::ids::{ContainerId, NamespaceId};
+use holdfast_volume::{Volume as _, VolumeError, list_all};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
 
-use crate::container_repair;
+use crate::container::{ContainerName, Owner};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::jobs::{Budget, Job, JobError, Step};
+use crate::format::parity::ParityMember;
+use crate::jobs::{Budget, Job, JobError, NoProgress, Step};
 use crate::parity::{self, MEMBERS_MAX, SPARES_MAX};
 use crate::scrub::Load;
+use crate::space::{Grant, Purpose};
+use crate::{check, container_repair};
 
 /// How groups are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +78,7 @@ struct State {
     far: RoaringTreemap,
 }
 
-/// See the module's text.
+/// Makes, repairs and gives up parity in the background.
 #[derive(Debug)]
 pub(crate) struct ParityJob {
     core: Arc<Core>,
@@ -146,7 +142,7 @@ impl ParityJob {
         Ok(false)
     }
 
-    /// Whether the others of a container's group will be in a group again at once, or go the same way.
+    /// Returns whether the others of a container's group will be in a group again at once, or go the same way.
     fn is_renewable(&self, container: ContainerId) -> Result<bool, EngineError> {
         let core = &self.core;
         let Some(number) = core.catalog.parity_group_of(container)? else { return Ok(true) };
@@ -250,5 +246,259 @@ impl Job for ParityJob {
 
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {
         Ok(self.look(budget)?)
+    }
+}
+
+impl ParityJob {
+    /// Makes one group of free containers; whether there may be more. Containers of a size go together, because a group's
+    /// parity is as long as its longest container, unless they have waited for others in vain; and those of one namespace,
+    /// because parity tells of one container what the others leave over: it belongs to whom they belong to.
+    fn group(&self, state: &mut State, scheme: ParityScheme, budget: &Budget) -> Result<bool, EngineError> {
+        let core = &self.core;
+        let now_ms = core.clock.now_ms();
+        let free = core.catalog.without_parity(state.after, now_ms.saturating_sub(YOUNG_MS), FREE_MAX)?;
+        let mut alike: BTreeMap<(NamespaceId, u32), Vec<&ContainerRecord>> = BTreeMap::new();
+        let may_be_in = |record: &&ContainerRecord| {
+            core.store.known_damage(record.id).is_empty() && !state.far.contains(record.id.get())
+        };
+        for record in free.iter().filter(may_be_in) {
+            let size = record.stored_bytes.max(1 << 16).next_power_of_two().trailing_zeros();
+            alike.entry((record.namespace, size)).or_default().push(record);
+        }
+        let waited = |record: &&&ContainerRecord| now_ms.saturating_sub(record.created_ms) >= WAITED_MS;
+        let is_due = |group: &&Vec<&ContainerRecord>| {
+            group.len() >= usize::from(scheme.members) || group.iter().filter(waited).count() >= 2
+        };
+        let chosen = alike.values().find(is_due).cloned().or_else(|| left_alone(&alike, waited));
+        let Some(chosen) = chosen else {
+            // On to the next ones; at the end, from the beginning.
+            state.after = free.last().filter(|_| free.len() >= FREE_MAX as usize).map(|record| record.id);
+            return Ok(state.after.is_some());
+        };
+        let chosen: Vec<&ContainerRecord> = chosen.iter().take(scheme.members.into()).copied().collect();
+        let far: Vec<u64> =
+            chosen.iter().filter(|record| self.is_far(record)).map(|record| record.id.get()).collect();
+        if !far.is_empty() {
+            state.far.extend(far);
+            return Ok(true);
+        }
+        self.write(&chosen, scheme, None, budget)
+    }
+
+    /// (E8) Makes the parity of one group anew that was found damaged or missing; whether there was one.
+    fn make_anew(
+        &self,
+        state: &mut State,
+        scheme: ParityScheme,
+        budget: &Budget,
+    ) -> Result<bool, EngineError> {
+        let core = &self.core;
+        for number in core.catalog.damaged_parity_groups(FREE_MAX)? {
+            let members = core.catalog.parity_members(number)?;
+            // What is damaged of them is repaired first, maybe with what is left of this parity.
+            let must_wait = |record: &ContainerRecord| {
+                !core.store.known_damage(record.id).is_empty() || self.is_far(record)
+            };
+            if members.iter().any(must_wait) {
+                // Nothing can be made of it any more: the others are grouped anew without these.
+                if let Err(EngineError::Damaged(_)) =
+                    parity::read_members(&*core.volume, core.repository, number)
+                {
+                    self.give_up(number)?;
+                }
+                continue;
+            }
+            if state.failed.contains_key(&number) {
+                continue;
+            }
+            state.failed.insert(number, core.clock.monotonic_ms());
+            let done = self.write(&members.iter().collect::<Vec<_>>(), scheme, Some(number), budget);
+            if budget.must_stop() || self.load.is_busy() {
+                state.failed.remove(&number);
+            }
+            return done;
+        }
+        Ok(false)
+    }
+
+    /// Returns whether it lies in another place alone: reading it would cost more than parity is worth.
+    fn is_far(&self, record: &ContainerRecord) -> bool {
+        let name = ContainerName { id: record.id, class: record.class }.blob();
+        self.core.volume.open(&name).is_ok_and(|blob| !blob.is_at_hand())
+    }
+
+    fn write(
+        &self,
+        chosen: &[&ContainerRecord],
+        scheme: ParityScheme,
+        replaced: Option<ContainerId>,
+        budget: &Budget,
+    ) -> Result<bool, EngineError> {
+        let core = &self.core;
+        core.check_writable()?;
+        let stop = || budget.must_stop() || self.load.is_busy();
+        let mut sources = Vec::with_capacity(chosen.len());
+        for record in chosen {
+            if stop() {
+                return Ok(false);
+            }
+            let (id, class) = (record.id, record.class);
+            // (E1) Parity of what is damaged would keep the damage.
+            let (lost, stored_bytes) = container_repair::scan(core, id, class);
+            budget.charge(1, stored_bytes);
+            let length =
+                u32::try_from(record.stored_bytes).ok().filter(|_| stored_bytes == record.stored_bytes);
+            let (Some(length), true) = (length, lost.is_empty()) else {
+                // Without it there may be another group.
+                return Ok(!core.store.known_damage(id).is_empty());
+            };
+            sources.push((ContainerName { id, class }, length));
+        }
+        let longest: u64 = chosen.iter().map(|record| record.stored_bytes).max().unwrap_or(0);
+        let mut room = Grant::new(&core.ledger, Purpose::Data);
+        // (W10) Parity, and its table of at most 145 KiB.
+        core.cover(&mut room, longest.saturating_mul(scheme.spares.into()).saturating_add(256 << 10))?;
+        let number = core.next_container()?;
+        let Some(owner) = chosen.first().map(|record| record.namespace) else { return Ok(false) };
+        let created_ms = core.clock.now_ms();
+        let header =
+            parity::Group { repository: core.repository, owner, number, created_ms, spares: scheme.spares };
+        let written = parity::write(&*core.volume, &header, &sources, &stop)
+            .map_err(|error| core.write_failure(error))?;
+        let Some(written) = written else { return Ok(false) };
+        budget.charge(1, written.stored_bytes);
+        let members = chosen.iter().map(|record| record.id).collect();
+        let group = ParityGroup { number, members, stored_bytes: written.stored_bytes, created_ms };
+        // (E1) Only now; one that was deleted meanwhile ends it.
+        match core.catalog.add_parity_group(&group, replaced) {
+            Ok(()) => {
+                replaced.map_or(Ok(()), |replaced| self.remove_blob(replaced))?;
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::info!(%number, %error, "a container of a group of parity went while it was written");
+                self.remove_blob(number)?;
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// Containers of a namespace that have waited for others of their size in vain: two of different sizes cost more parity
+/// than they should, and none would leave them without.
+fn left_alone<'a>(
+    alike: &BTreeMap<(NamespaceId, u32), Vec<&'a ContainerRecord>>,
+    waited: impl Fn(&&&'a ContainerRecord) -> bool,
+) -> Option<Vec<&'a ContainerRecord>> {
+    let mut of_namespaces: BTreeMap<NamespaceId, Vec<&ContainerRecord>> = BTreeMap::new();
+    for ((namespace, _), group) in alike {
+        of_namespaces.entry(*namespace).or_default().extend(group.iter().filter(|record| waited(record)));
+    }
+    of_namespaces.into_values().find(|group| group.len() >= 2)
+}
+
+impl ParityJob {
+    /// Enters blobs that the catalog does not know, or removes them.
+    fn enter(&self) -> Result<(), EngineError> {
+        let core = &self.core;
+        for entry in list_all(&*core.volume, &parity::folder()) {
+            let name = entry?.name;
+            let Some(number) = parity::parse(&name) else {
+                tracing::warn!(%name, "ignored an unexpected file among the parity");
+                continue;
+            };
+            if core.catalog.has_parity_group(number)? {
+                continue;
+            }
+            match parity::read_members(&*core.volume, core.repository, number) {
+                Ok((members, stored_bytes)) => self.enter_one(number, &members, stored_bytes)?,
+                // Nothing can be made of it, and nothing ever will be.
+                Err(EngineError::Damaged(error)) => {
+                    tracing::warn!(%name, %error, "removed parity that the catalog does not know");
+                    self.remove_blob(number)?;
+                }
+                // (E4) It may be the last that something can be made again of.
+                Err(error) => {
+                    tracing::warn!(%name, %error, "kept parity that cannot be read now; the next start tries again");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn enter_one(
+        &self,
+        number: ContainerId,
+        members: &[ParityMember],
+        stored_bytes: u64,
+    ) -> Result<(), EngineError> {
+        let core = &self.core;
+        let mut unknown = Vec::new();
+        let mut namespace = None;
+        for member in members {
+            match core.catalog.container(member.id)? {
+                Some(record) if record.stored_bytes == u64::from(member.stored_bytes) => {
+                    namespace = Some(record.namespace);
+                }
+                record => unknown.push((member, record.is_none())),
+            }
+        }
+        let ids = members.iter().map(|member| member.id).collect();
+        let group = ParityGroup { number, members: ids, stored_bytes, created_ms: core.clock.now_ms() };
+        // (E8) A catalog that is older than a replacement knows what was replaced.
+        let other = members.first().map_or(Ok(None), |member| core.catalog.parity_group_of(member.id))?;
+        let replaced = other.filter(|other| {
+            let read = parity::read_members(&*core.volume, core.repository, *other);
+            matches!(read, Err(EngineError::Damaged(_)))
+        });
+        if unknown.is_empty() && core.catalog.add_parity_group(&group, replaced).is_ok() {
+            tracing::info!(%number, "entered parity that the catalog did not know");
+            return Ok(());
+        }
+        let lost: Vec<ParityMember> =
+            unknown.into_iter().filter(|(_, has_no_row)| *has_no_row).map(|(member, _)| *member).collect();
+        match namespace {
+            Some(namespace) if !lost.is_empty() && !self.bring_back(number, namespace, &lost)? => Ok(()),
+            _ => self.remove_blob(number),
+        }
+    }
+
+    /// (E10) Containers of which nothing but this parity tells were deleted, or lost with the catalog that knew them: where a
+    /// restore point lacks something, what can be made again of them is written anew. Whether the parity may go.
+    fn bring_back(
+        &self,
+        number: ContainerId,
+        namespace: NamespaceId,
+        lost: &[ParityMember],
+    ) -> Result<bool, EngineError> {
+        let core = &self.core;
+        let wanted: BTreeSet<ContainerId> =
+            lost.iter().map(|member| member.id).filter(|id| !core.store.leftovers.is_gone(*id)).collect();
+        // (P6, S8) What is not known may need what was lost.
+        if core.unrecorded.check_all_known().is_err() || core.has_left_point() {
+            return Ok(false);
+        }
+        let found = match parity::repairable(&*core.volume, core.repository, number, &wanted) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%number, %error, "kept parity of which it cannot be told now what it can bring back");
+                return Ok(false);
+            }
+        };
+        if found.is_empty() || check::is_whole(core, namespace, &NoProgress)? {
+            return Ok(true);
+        }
+        for member in lost.iter().filter(|member| found.contains(&member.id)) {
+            let (id, class) = (member.id, member.class);
+            let owner = Owner { id, class, namespace, created_ms: core.clock.now_ms() };
+            let stored_bytes = member.stored_bytes.into();
+            let made = parity::reconstruct(&*core.volume, core.repository, number, owner, stored_bytes)?;
+            let Some((open, complete)) = made else { return Ok(false) };
+            if !container_repair::write_anew(core, open, complete)? {
+                return Ok(false);
+            }
+            tracing::info!(container = %id, %number, "brought back a container that only its parity told of");
+        }
+        Ok(true)
     }
 }

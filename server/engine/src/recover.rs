@@ -11,8 +11,8 @@ use crate::container::{ContainerName, read_header};
 use crate::error::EngineError;
 use crate::generation;
 use crate::identity;
+use crate::jobs::Progress;
 use crate::points::{self, Between, Comparison};
-use crate::progress::Progress;
 use crate::snapshot::{self, list_snapshots, read_snapshot_header};
 
 /// Blobs of a kind looked at to see whose the volume is.

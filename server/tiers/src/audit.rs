@@ -23,10 +23,10 @@ use crate::compare::{There, compare, has_sum, is_comparable};
 use crate::copies::Copies;
 use crate::error::CopyError;
 use crate::evict::has_ends_of;
-use crate::kinds::Kind;
 use crate::prices::DEFAULT_CLASS;
 use crate::record::{Flaw, Known};
 use crate::shared::Shared;
+use crate::waiting::Kind;
 
 /// Rows of the record at a time.
 const BATCH: usize = 1024;

@@ -4,6 +4,8 @@
 //! Every blob is sent once. After an answer that was lost, or a crash, the bucket is asked first whether it has the blob.
 //! A failure leaves the round where it is; the next call goes on there.
 
+mod removals;
+
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
@@ -15,15 +17,12 @@ use parking_lot::Mutex;
 use crate::compare::{There, compare, pieces};
 use crate::error::CopyError;
 use crate::holder::Holder;
-use crate::kinds::Kind;
 use crate::lease::Lease;
 use crate::record::{Record, RecordError};
 use crate::round::{Round, Stage};
 use crate::shared::Shared;
-use crate::unread::Unread;
 use crate::volume::TieredVolume;
-
-mod removals;
+use crate::waiting::{Kind, Unread};
 
 /// Names listed at a time.
 const PAGE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();

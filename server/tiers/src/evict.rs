@@ -21,11 +21,11 @@ use crc_fast::{CrcAlgorithm, Digest};
 use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Owner, RemoteVolume, Volume, VolumeError, list_all};
 
 use crate::compare::{There, compare, pieces};
-use crate::kinds::{ENDS, Kind};
 use crate::lease::Lease;
 use crate::record::{Flaw, Record, RecordError};
 use crate::shared::Shared;
 use crate::survey::SurveyError;
+use crate::waiting::{ENDS, Kind};
 
 /// The folder of ends. It is neither listed as part of the repository nor copied.
 const FOLDER: &str = ENDS;

@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 use crate::compare::{Expected, PIECE_BYTES, crc64, pieces};
 use crate::evict::ends_name;
-use crate::kinds::Kind;
 use crate::record::RecordError;
 use crate::shared::Shared;
 use crate::volume::TieredVolume;
+use crate::waiting::Kind;
 
 /// Names at a time.
 const PAGE: usize = 1024;

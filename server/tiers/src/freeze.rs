@@ -12,11 +12,11 @@ use holdfast_volume::{BlobChecksum, BlobName, Owner, RemoteLook, VolumeError};
 use crate::cold::is_archive;
 use crate::compare::{There, compare, is_comparable};
 use crate::evict::ends_name;
-use crate::kinds::Kind;
 use crate::lease::Lease;
 use crate::prices::DEFAULT_CLASS;
 use crate::record::{Record, RecordError};
 use crate::shared::Shared;
+use crate::waiting::Kind;
 
 /// Whether `name` is that of a container of disks' data.
 fn is_data(name: &BlobName) -> bool {

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use crate::compare::{There, compare};
 use crate::error::CopyError;
 use crate::holder::{Holder, plain};
-use crate::kinds::Kind;
 use crate::record::{Record, RecordError};
 use crate::shared::Shared;
+use crate::waiting::Kind;
 
 /// What the object is called.
 const NAME: &str = "lease";

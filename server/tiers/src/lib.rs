@@ -3,29 +3,23 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `kinds.rs` | which blobs are copied, and in which order |
 //! | `record.rs` | [`Record`]: what lies in the bucket and what is to go from there, in a database of its own |
-//! | `remote.rs` | [`Remote`]: the bucket, as each use of it sees it |
-//! | `waiting.rs` | what was sealed and is not copied yet, in memory |
-//! | `merge.rs` | one listing of two |
-//! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption |
-//! | `shared.rs` | what these parts share |
+//! | `waiting.rs` | kinds of blobs in the order in which they are copied; blobs that are sealed and not copied yet, in memory, and those that could not be read |
+//! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption; [`AbsentVolume`] stands in for a bucket that is not configured any more |
+//! | `shared.rs` | state that these parts share: [`Remote`], the bucket, as each use of it sees it; requests to the archive, for its costs, and those under way |
 //! | `round.rs` | a round of copying: how far it is |
 //! | `lease.rs`, `holder.rs` | who writes to the bucket |
 //! | `error.rs` | why copying does not go on |
 //! | `prices.rs` | [`prices`]: what Amazon S3 asks for, by storage class |
 //! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
 //! | `thawed.rs` | copies of what was thawed, kept here for a while |
-//! | `unread.rs` | what could not be read here, and is waited for |
 //! | `compare.rs` | whether what lies in the bucket is what lies here |
 //! | `evict.rs` | containers that lie there alone, but for their ends |
 //! | `cold.rs` | what lies in an archive there, and reading it |
 //! | `freeze.rs` | containers that are given the storage class of an archive |
-//! | `thaw.rs`, `asking.rs` | [`Archive`]: brings back what lies in one, asking for each object once |
-//! | `asked.rs` | what was asked of the archive, for its costs |
+//! | `thaw.rs` | [`Archive`]: brings back what lies in one, asking for each object once |
 //! | `retain.rs` | makes what locked restore points need stay there (Object Lock) |
 //! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
-//! | `absent.rs` | stands in for a bucket that is not configured any more |
 //! | `places.rs` | what lies where |
 //! | `survey.rs` | makes the record of a listing of the bucket |
 //! | `fetch.rs` | brings what should be at hand |
@@ -47,9 +41,6 @@
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
 //! that the record lacks, and takes those that are the same for copied.
 
-mod absent;
-mod asked;
-mod asking;
 mod audit;
 mod cold;
 mod compare;
@@ -59,25 +50,19 @@ mod evict;
 mod fetch;
 mod freeze;
 mod holder;
-mod kinds;
 mod lease;
-mod merge;
 mod places;
 pub mod prices;
 mod record;
-mod remote;
 mod retain;
 mod round;
 mod shared;
 mod survey;
 mod thaw;
 mod thawed;
-mod unread;
 mod volume;
 mod waiting;
 
-pub use absent::AbsentVolume;
-pub use asked::{ArchiveAsked, AskedThaws};
 pub use audit::{AuditEnd, AuditFinding, AuditWatch, Audited, Outcome};
 pub use cold::{ARCHIVES, days_min, is_archive};
 pub use copies::{Copies, CopyStatus, Worked};
@@ -87,13 +72,12 @@ pub use fetch::{FetchError, Fetched};
 pub use holder::Holder;
 pub use places::{Held, KindPlaces};
 pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
-pub use remote::Remote;
 pub use retain::{Extended, Extending, Keep};
-pub use shared::Travels;
+pub use shared::{ArchiveAsked, AskedThaws, Remote, Travels};
 pub use survey::{SurveyError, survey, survey_missing};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};
 pub use thawed::{ThawCacheLimits, ThawCacheTotals};
-pub use volume::TieredVolume;
+pub use volume::{AbsentVolume, TieredVolume};
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use holdfast_volume::{BlobEntry, VolumeError, list_all};
 use crate::copies::Copies;
 use crate::error::CopyError;
 use crate::evict::has_moved_containers;
-use crate::kinds::Kind;
 use crate::record::Record;
+use crate::waiting::Kind;
 
 /// Entries of the record read at a time.
 const PAGE: usize = 4096;

@@ -4,6 +4,11 @@
 //! A crash leaves whole transactions (`synchronous=FULL`). What was copied and is not in the record is found when the
 //! local listing is compared with it. When the record is lost, a listing of the bucket makes it anew ([`crate::survey`]).
 
+mod cold;
+mod lease;
+mod objects;
+mod retention;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,18 +17,12 @@ use holdfast_volume::{BlobEntry, BlobName, ListPage, VolumeError};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 
-mod cold;
-mod lease;
-mod objects;
-mod retention;
-
+pub use cold::ClassTotals;
+pub(crate) use cold::ColdRow;
 pub use objects::Flaw;
 pub(crate) use objects::Known;
 pub use retention::RetentionTotals;
 pub(crate) use retention::{Behind, PromisedPoint};
-
-pub use cold::ClassTotals;
-pub(crate) use cold::ColdRow;
 
 /// Ours: "HFTR".
 const APPLICATION_ID: i32 = 0x4846_5452;
@@ -72,7 +71,7 @@ const VISIBLE_IN: &str = "
     WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)
     ORDER BY name LIMIT ?3";
 
-/// Of a folder, those that are to go and come before the last one that stays.
+/// Names of a folder that are to go and come before the last one that stays.
 const OLDER: &str = "
     SELECT number, name FROM removals
     WHERE name > ?1 AND name < ?2
@@ -110,7 +109,7 @@ impl RecordError {
         VolumeError::Unavailable { action, name: name.to_string(), source: self.into() }
     }
 
-    /// Whether it is the disk that is full.
+    /// Returns true if it is the disk that is full.
     pub fn is_full(&self) -> bool {
         matches!(
             self,
@@ -124,7 +123,7 @@ fn sql(action: &'static str) -> impl FnOnce(rusqlite::Error) -> RecordError {
     move |source| RecordError::Sql { action, source }
 }
 
-/// What there is of a kind.
+/// Totals of a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KindTotals {
     /// Its folder.
@@ -133,7 +132,7 @@ pub struct KindTotals {
     pub bytes: u64,
 }
 
-/// See the module's text. Shared by threads; calls block.
+/// The record of blobs in the bucket. Shared by threads; calls block.
 #[derive(Debug)]
 pub struct Record(Mutex<Connection>);
 
@@ -164,7 +163,7 @@ impl Record {
         }
     }
 
-    /// Whether there is a record at `path`: a file without any table does not count as one.
+    /// Returns whether there is a record at `path`: a file without any table does not count as one.
     ///
     /// # Errors
     /// When the database cannot be used.
@@ -313,7 +312,7 @@ impl Record {
         self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// Whether a blob is to go.
+    /// Returns whether a blob is to go.
     pub(crate) fn is_to_go(&self, name: &BlobName) -> Result<bool, RecordError> {
         let read = "SELECT 1 FROM removals WHERE name = ?1";
         self.0
@@ -358,7 +357,7 @@ impl Record {
         named(rows)
     }
 
-    /// Those of `folder` that are to go and whose names come before one that lies there and stays.
+    /// Names in `folder` that are to go and whose names come before one that lies there and stays.
     pub(crate) fn removals_before_newest(
         &self,
         folder: &BlobName,
@@ -406,7 +405,7 @@ impl Record {
         self.0.lock().query_row(read, [], |row| row.get::<_, i64>(0)).map(to_u64).map_err(sql("read"))
     }
 
-    /// What lies there, a line each kind. Reads the whole record.
+    /// Totals of blobs there, a line each kind. Reads the whole record.
     ///
     /// # Errors
     /// The database's.
@@ -427,7 +426,7 @@ impl Record {
         rows.collect::<Result<_, _>>().map_err(sql("read"))
     }
 
-    /// What a process says of itself, for the command line.
+    /// Notes facts about this process, for the command line.
     ///
     /// # Errors
     /// The database's.
@@ -441,7 +440,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// What the last process said under `key`.
+    /// The value that the last process noted under `key`.
     ///
     /// # Errors
     /// The database's.

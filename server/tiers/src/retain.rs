@@ -16,10 +16,10 @@ use crate::compare::is_comparable;
 use crate::copies::Copies;
 use crate::error::CopyError;
 use crate::evict::ends_name;
-use crate::kinds::Kind;
 use crate::record::{Behind, PromisedPoint};
 use crate::shared::Shared;
 use crate::volume::TieredVolume;
+use crate::waiting::Kind;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 

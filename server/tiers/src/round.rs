@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use holdfast_volume::BlobName;
 
-use crate::kinds::Kind;
+use crate::waiting::Kind;
 
 /// Where a round is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use holdfast_volume::{BlobName, RemoteVolume, Volume, VolumeError, list_all};
 
-use crate::kinds::{ENDS, Kind};
 use crate::prices::DEFAULT_CLASS;
 use crate::record::{Record, RecordError};
+use crate::waiting::{ENDS, Kind};
 
 /// Entries that become durable together.
 const BATCH: usize = 4096;

@@ -1,15 +1,6 @@
 //! Order and crashes. The bucket is a volume in memory that fails on demand; what is here is
 //! one, too, so that a test can crash.
 
-use std::num::NonZeroUsize;
-use std::sync::Arc;
-
-use holdfast_types::clock::ManualClock;
-use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put, volume_suite};
-use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
-
-use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey, survey_missing};
-
 mod answers;
 mod archive;
 mod audit;
@@ -21,6 +12,15 @@ mod keys;
 mod places;
 mod retention;
 mod thawed;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use holdfast_types::clock::ManualClock;
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put, volume_suite};
+use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
+
+use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey, survey_missing};
 
 type Bucket = FaultyVolume<MemoryVolume>;
 

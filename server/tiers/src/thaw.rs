@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use holdfast_volume::{BlobName, RemoteLook, Thawed, Volume, VolumeError};
 
-use crate::asked::ArchiveAsked;
 use crate::cold::{ARCHIVES, MARGIN_MS, is_archive};
 use crate::prices::{DEFAULT_CLASS, Thaw};
 use crate::record::{ColdRow, RecordError};
-use crate::shared::Shared;
+use crate::shared::{ArchiveAsked, Shared};
 use crate::thawed::{ThawCache, ThawCacheLimits, ThawCacheTotals};
 use crate::volume::TieredVolume;
 

@@ -25,8 +25,8 @@ use holdfast_volume::{Blob, BlobChecksum, BlobName, Owner, Volume, VolumeError, 
 use parking_lot::Mutex;
 
 use crate::cold::MARGIN_MS;
-use crate::kinds::Kind;
 use crate::record::Known;
+use crate::waiting::Kind;
 
 /// What is checked at once. A read of some chunks reads this much more.
 const PIECE_BYTES: usize = 256 << 10;

@@ -1,23 +1,21 @@
-//! The volume: what is here, and what lies only in the bucket.
+//! The volume: blobs that are here, and blobs that lie only in the bucket.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
 use holdfast_types::clock::Clock;
-use holdfast_volume::{Blob, BlobName, BlobWriter, Ends, ListPage, Owner, Space, Volume, VolumeError};
+use holdfast_volume::{
+    Blob, BlobEntry, BlobName, BlobWriter, Ends, ListPage, Owner, RemotePage, RemoteStat, RemoteVolume,
+    Space, Tagged, Volume, VolumeError,
+};
 
-use crate::asked::Asked;
-use crate::asking::Asking;
 use crate::cold::Cold;
 use crate::evict::{FarBlob, evict, forget_ends};
 use crate::freeze::freeze;
-use crate::kinds::Kind;
 use crate::lease::Lease;
-use crate::merge::merge;
 use crate::record::{Record, RecordError};
-use crate::remote::Remote;
-use crate::shared::{Shared, Travels};
-use crate::waiting::Waiting;
+use crate::shared::{Asked, Asking, Remote, Shared, Travels};
+use crate::waiting::{Kind, Waiting};
 
 /// See the crate's text.
 #[derive(Debug)]
@@ -206,6 +204,147 @@ impl BlobWriter for TieredWriter {
                 }
                 Err(error)
             }
+        }
+    }
+}
+
+/// The page that follows of a page here and one of the record, both of what comes after the same name. Of a name in both
+/// the blob here counts.
+pub(crate) fn merge(here: ListPage, there: ListPage, limit: NonZeroUsize) -> ListPage {
+    // Behind the end of a page that has more behind it, names of that side may be missing.
+    let end_of = |page: &ListPage| page.entries.last().filter(|_| page.more).map(|entry| entry.name.clone());
+    let end = match (end_of(&here), end_of(&there)) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    let more = here.more || there.more;
+    let is_within = |name: &BlobName| end.as_ref().is_none_or(|end| name <= end);
+    let mut entries: Vec<BlobEntry> = here.entries;
+    entries.extend(there.entries);
+    // Stable: what is here stays first among equals.
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries.dedup_by(|later, first| later.name == first.name);
+    let found = entries.len();
+    entries.retain(|entry| is_within(&entry.name));
+    let more = more || entries.len() < found || entries.len() > limit.get();
+    entries.truncate(limit.get());
+    ListPage { entries, more }
+}
+
+/// Stands in for a bucket that the settings do not name (any more). What is only there cannot be read; what is sealed or
+/// removed waits.
+#[derive(Debug)]
+pub struct AbsentVolume {
+    why: String,
+}
+
+impl AbsentVolume {
+    /// `why`: what to tell who asks, and what to do.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into() }
+    }
+
+    fn absent(&self, action: &'static str, name: &BlobName) -> VolumeError {
+        VolumeError::Unavailable { action, name: name.to_string(), source: self.why.clone().into() }
+    }
+}
+
+impl Volume for AbsentVolume {
+    fn create_for(&self, name: &BlobName, _: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
+        Err(self.absent("create", name))
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
+        // Asking again does not help, as it does after a timeout.
+        Err(VolumeError::NotReadableNow { name: name.to_string(), source: self.why.clone().into() })
+    }
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        _: Option<&BlobName>,
+        _: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        Err(self.absent("list", prefix))
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
+        Err(self.absent("remove", name))
+    }
+
+    fn discard_unfinished(&self) -> Result<u64, VolumeError> {
+        Ok(0)
+    }
+
+    fn space(&self) -> Result<Option<Space>, VolumeError> {
+        Ok(None)
+    }
+
+    fn handles_outlive_removal(&self) -> bool {
+        false
+    }
+}
+
+impl RemoteVolume for AbsentVolume {
+    fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
+        Err(self.absent("look at", name))
+    }
+
+    fn list_objects(&self, _: Option<&str>) -> Result<RemotePage, VolumeError> {
+        let source = self.why.clone().into();
+        Err(VolumeError::Unavailable { action: "list", name: "everything there".to_owned(), source })
+    }
+
+    fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError> {
+        names.first().map_or(Ok(()), |name| Err(self.absent("remove", name)))
+    }
+
+    fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError> {
+        Err(self.absent("read", name))
+    }
+
+    fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError> {
+        Err(self.absent("look at", name))
+    }
+
+    fn replace_tagged(
+        &self,
+        name: &BlobName,
+        _: &[u8],
+        _: Option<&str>,
+    ) -> Result<Option<String>, VolumeError> {
+        Err(self.absent("change", name))
+    }
+
+    fn sign_with(&self, _: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(names: &[&str], more: bool) -> ListPage {
+        let entry = |text: &&str| BlobEntry { name: BlobName::new(*text).unwrap(), len: 1 };
+        ListPage { entries: names.iter().map(entry).collect(), more }
+    }
+
+    #[test]
+    fn nothing_is_skipped_or_shown_twice() {
+        let limit = NonZeroUsize::new(3).unwrap();
+        let names = |page: &ListPage| {
+            page.entries.iter().map(|entry| entry.name.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        for (here, there, expected, more) in [
+            (page(&["a", "c"], false), page(&["b", "c"], false), "a b c", false),
+            (page(&["a", "b", "c"], true), page(&[], false), "a b c", true),
+            (page(&["a", "b"], true), page(&["c", "d"], false), "a b", true),
+            (page(&["x", "y"], false), page(&["a", "b", "c"], true), "a b c", true),
+            (page(&["a", "d"], true), page(&["b", "c"], true), "a b c", true),
+            (page(&["a", "b"], false), page(&["c", "d"], false), "a b c", true),
+            (page(&[], false), page(&[], false), "", false),
+        ] {
+            let merged = merge(here, there, limit);
+            assert_eq!((names(&merged).as_str(), merged.more), (expected, more));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What was sealed in this process and is not copied yet, and what is being removed. In memory: what a crash takes, the
-//! next process finds by comparing the local listing with the record.
+//! Blobs that were sealed in this process and are not copied yet, that could not be read since, and that are being
+//! removed. In memory: what a crash takes, the next process finds by comparing the local listing with the record.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -7,8 +7,6 @@ use std::sync::OnceLock;
 
 use holdfast_volume::BlobName;
 use parking_lot::Mutex;
-
-use crate::kinds::Kind;
 
 /// Names kept at most: 65,536 × (200 + 120) bytes, 20 MiB, are 2 TiB in containers. When there are more, the local
 /// listing is compared with the record again.
@@ -21,11 +19,11 @@ struct Noted {
     number: u64,
     since_ms: i64,
     len: u64,
-    /// Whether its seal has returned.
+    /// True if its seal has returned.
     is_sealed: bool,
 }
 
-/// What waits, in figures.
+/// Totals of waiting blobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WaitingTotals {
     pub(crate) blobs: u64,
@@ -34,10 +32,10 @@ pub(crate) struct WaitingTotals {
     pub(crate) since_ms: Option<i64>,
 }
 
-/// What is called when a blob was sealed.
+/// Called when a blob was sealed.
 type Tell = Box<dyn Fn() + Send + Sync>;
 
-/// See the module's text.
+/// Blobs that were sealed in this process and are not copied yet, and removals in progress.
 #[derive(Default)]
 pub(crate) struct Waiting {
     state: Mutex<State>,
@@ -55,9 +53,9 @@ struct State {
     noted: BTreeMap<BlobName, Noted>,
     /// Numbers handed out.
     last: u64,
-    /// Whether there was no room for one, since this was asked last.
+    /// True if there was no room for one, since this was asked last.
     has_lost: bool,
-    /// Whether a container was removed that waited, since this was asked last.
+    /// True if a container was removed that waited, since this was asked last.
     has_removed: bool,
     /// Calls that remove a blob of the name, under way.
     removing: HashMap<BlobName, usize>,
@@ -91,7 +89,7 @@ impl Waiting {
         }
     }
 
-    /// What to call whenever something was sealed. It must not block.
+    /// Sets the function to call whenever a blob was sealed. It must not block.
     pub(crate) fn tell(&self, tell: Tell) {
         // Set once, right after it was made.
         let _ = self.tell.set(tell);
@@ -138,22 +136,22 @@ impl Waiting {
         }
     }
 
-    /// Whether a container was removed before it was copied, since this was asked last.
+    /// Returns true if a container was removed before it was copied, since this was asked last.
     pub(crate) fn take_removed(&self) -> bool {
         std::mem::take(&mut self.state.lock().has_removed)
     }
 
-    /// Whether not all could be noted, since this was asked last.
+    /// Returns true if not all could be noted, since this was asked last.
     pub(crate) fn take_lost(&self) -> bool {
         std::mem::take(&mut self.state.lock().has_lost)
     }
 
-    /// Whether not all could be noted.
+    /// Returns true if not all could be noted.
     pub(crate) fn has_lost(&self) -> bool {
         self.state.lock().has_lost
     }
 
-    /// Whether nothing waits that has a number up to this, but for snapshots of the catalog, which come after all else.
+    /// Returns true if nothing waits that has a number up to this, but for snapshots of the catalog, which come after all else.
     pub(crate) fn has_none_up_to(&self, number: u64) -> bool {
         let state = self.state.lock();
         let waits = |(name, noted): (&BlobName, &Noted)| {
@@ -172,7 +170,7 @@ impl Waiting {
         }
     }
 
-    /// Whether nothing that was sealed waits.
+    /// Returns true if nothing that was sealed waits.
     pub(crate) fn is_empty(&self) -> bool {
         !self.state.lock().noted.values().any(|noted| noted.is_sealed)
     }
@@ -183,7 +181,7 @@ impl Waiting {
         Removing { waiting: self, name: name.clone() }
     }
 
-    /// Whether a call that removes `name` is under way.
+    /// Returns true if a call that removes `name` is under way.
     pub(crate) fn is_removing(&self, name: &BlobName) -> bool {
         self.state.lock().removing.contains_key(name)
     }
@@ -209,6 +207,96 @@ impl Drop for Removing<'_> {
     }
 }
 
+/// Names kept: 300 bytes each.
+const NAMES_MAX: usize = 65_536;
+
+/// Blobs that this process sealed and could not read since, so they are not in the bucket. Backups wait for it (T12).
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    /// The numbers under which they were sealed.
+    numbers: BTreeMap<BlobName, u64>,
+    /// The lowest of those for which there was no room.
+    others_from: Option<u64>,
+}
+
+impl Unread {
+    /// Returns true if all of them have numbers above `mark`.
+    pub(crate) fn is_above(&self, mark: u64) -> bool {
+        self.numbers.values().chain(self.others_from.as_ref()).all(|number| *number > mark)
+    }
+
+    /// But for snapshots of the catalog, which no backup waits for.
+    pub(crate) fn note(&mut self, name: &BlobName, number: u64) {
+        if Kind::of(name) == Some(Kind::Snapshot) {
+            return;
+        }
+        if self.numbers.contains_key(name) {
+            // It was tried again, under a later number.
+        } else if self.numbers.len() < NAMES_MAX {
+            self.numbers.insert(name.clone(), number);
+        } else {
+            self.others_from = Some(self.others_from.map_or(number, |others| others.min(number)));
+        }
+    }
+
+    /// It is there, or nowhere any more.
+    pub(crate) fn forget(&mut self, name: &BlobName) {
+        self.numbers.remove(name);
+    }
+
+    pub(crate) fn names(&self) -> Vec<BlobName> {
+        self.numbers.keys().cloned().collect()
+    }
+}
+
+/// The folder of ends of containers, which are none of these kinds.
+pub(crate) const ENDS: &str = "ends";
+
+/// Kinds of blobs that are copied, in that order. The index is not: it is rebuilt of the containers. Parity is not: it
+/// protects against a local disk. (T1) Restore points come after what they need: containers, and
+/// before these the keys that they are encrypted with, without which the bucket would not be one of a repository. Snapshots
+/// of the catalog name restore points, so they come after those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    /// Whose the volume is: first, so that two repositories never mix in one place.
+    Mark,
+    Keys,
+    Container,
+    Point,
+    Snapshot,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 5] = [Self::Mark, Self::Keys, Self::Container, Self::Point, Self::Snapshot];
+
+    /// The folder that its blobs are in, or the name of its only blob.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Mark => "repository",
+            Self::Container => "containers",
+            Self::Keys => "keys",
+            Self::Point => "points",
+            Self::Snapshot => "snapshots",
+        }
+    }
+
+    /// Kind of `name`; `None`: it is not copied.
+    pub(crate) fn of(name: &BlobName) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| {
+            let rest = name.as_str().strip_prefix(kind.text());
+            match kind {
+                Self::Mark => rest == Some(""),
+                _ => rest.is_some_and(|rest| rest.starts_with('/')),
+            }
+        })
+    }
+
+    /// Its folder, as a name.
+    pub(crate) fn folder(self) -> Option<BlobName> {
+        BlobName::new(self.text())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -230,5 +318,18 @@ mod tests {
         waiting.sealed(&names[0]);
         waiting.note(&names[1], 1, 0);
         assert_eq!(*seen.lock(), [1, 2]);
+    }
+
+    #[test]
+    fn the_index_stays() {
+        let kind = |text: &str| Kind::of(&BlobName::new(text).unwrap());
+        assert_eq!(kind("repository"), Some(Kind::Mark));
+        assert_eq!(kind("containers/0000000/0000000001.data-"), Some(Kind::Container));
+        assert_eq!(kind("points/a/b/c.1-"), Some(Kind::Point));
+        assert_eq!(kind("keys/00000000000000000001"), Some(Kind::Keys));
+        for stays in ["index/manifest-1", "parity/1", "repository/x", "containers", "containersx/1"] {
+            assert_eq!(kind(stays), None, "{stays}");
+        }
+        assert!(Kind::ALL.is_sorted());
     }
 }

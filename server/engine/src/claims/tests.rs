@@ -5,8 +5,8 @@ use std::time::Duration;
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerId, NamespaceId};
 
-use super::table::{ASKED_MAX, WAITED_FOR_MS};
 use super::*;
+use super::{ASKED_MAX, WAITED_FOR_MS};
 
 #[derive(Debug, Default)]
 struct Sealer(AtomicUsize);

@@ -11,32 +11,96 @@
 //! A crash leaves an unfinished blob, which the volume discards, or a whole container.
 
 mod cache;
-mod cuts;
 mod directory;
 mod error;
-mod name;
 mod reader;
-mod recent;
 mod region;
 mod salvage;
 mod scan;
 mod shared;
-mod walk;
+#[cfg(test)]
+pub(crate) mod testing;
 mod writer;
 
-pub use cache::{CacheLimits, ContainerCache};
+use holdfast_types::ids::{ContainerClass, ContainerId};
+use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
+
+pub use cache::{CacheLimits, ContainerCache, RecentDirectories};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
-pub use name::{ContainerListing, ContainerName, list_containers};
 pub use reader::{CheckedBytes, OpenContainer, StoredRegion, read_header};
-pub use recent::RecentDirectories;
 pub use region::{UnverifiedRegion, VerifiedRegion};
 pub use salvage::{Owner, salvage};
 pub use scan::{scan_container, scan_container_while};
 pub use shared::{SharedRegions, SharedStats};
 pub use writer::{ContainerWriter, SealedContainer};
 
-#[cfg(test)]
-pub(crate) mod testing;
+const FOLDER: &str = "containers";
+const GROUP_BITS: u32 = 12;
+
+/// A container's identity, as its name tells it: `containers/GROUP/ID.data` or `.recipe`, `ID` in ten hexadecimal digits,
+/// `GROUP` (`ID` without its last 12 bits, so that no folder grows beyond 4,096 containers) in seven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerName {
+    pub id: ContainerId,
+    pub class: ContainerClass,
+}
+
+const fn suffix(class: ContainerClass) -> &'static str {
+    match class {
+        ContainerClass::Data => "data",
+        ContainerClass::Recipe => "recipe",
+    }
+}
+
+impl ContainerName {
+    /// The blob that holds the container.
+    #[expect(clippy::expect_used, reason = "letters, hexadecimal digits, dot and slash always make a name")]
+    pub fn blob(self) -> BlobName {
+        let group = self.id.get() >> GROUP_BITS;
+        BlobName::new(format!("{FOLDER}/{group:07x}/{}.{}", self.id, suffix(self.class)))
+            .expect("a valid name")
+    }
+
+    /// The container that `blob` holds; `None` when it is not exactly the name of one.
+    pub fn parse(blob: &BlobName) -> Option<Self> {
+        let (_, file) = blob.as_str().rsplit_once('/')?;
+        let (number, class) = file.split_once('.')?;
+        let class =
+            [ContainerClass::Data, ContainerClass::Recipe].into_iter().find(|c| suffix(*c) == class)?;
+        let id = ContainerId::new(u64::from_str_radix(number, 16).ok()?)?;
+        let name = Self { id, class };
+        (name.blob() == *blob).then_some(name)
+    }
+}
+
+/// Entries of the containers' folder.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerListing {
+    /// With their lengths in bytes, by number.
+    pub containers: Vec<(ContainerName, u64)>,
+    /// Blobs that are no containers by their name.
+    pub strays: Vec<BlobName>,
+}
+
+/// Lists every container of a volume.
+///
+/// # Errors
+/// When the volume cannot be listed.
+#[expect(clippy::expect_used, reason = "a constant")]
+pub fn list_containers(volume: &dyn Volume) -> Result<ContainerListing, VolumeError> {
+    let folder = BlobName::new(FOLDER).expect("a valid name");
+    let mut listing = ContainerListing::default();
+    for entry in list_all(volume, &folder) {
+        let entry = entry?;
+        match ContainerName::parse(&entry.name) {
+            Some(name) => listing.containers.push((name, entry.len)),
+            None => listing.strays.push(entry.name),
+        }
+    }
+    listing.containers.sort_unstable();
+    Ok(listing)
+}
+
 #[cfg(test)]
 mod tests;

@@ -12,11 +12,11 @@ use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId
 use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Volume};
 
 use super::{ChunkRef, ContainerError, ContainerName, Directory};
-use crate::format::checksum::crc32c;
 use crate::format::container::{
     CONTAINER_MIN_BYTES, FOOTER_BYTES, Footer, HEADER_BYTES, Header, REGION_HEADER_BYTES, RegionRecord,
     decode_directory,
 };
+use crate::format::crc32c;
 use crate::format::{Defect, FormatError, check_limit};
 
 /// Read from the end at first: footer and, for 4,800 chunks in 128 regions, the whole directory.

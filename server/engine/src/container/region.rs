@@ -8,8 +8,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::region::sealed::check_sealed;
 use holdfast_proto::region::{Codec, Decoder, Encoder, RegionError, check_chunks, check_fingerprints};
 
-use crate::format::checksum::crc32c;
 use crate::format::container::RegionRecord;
+use crate::format::crc32c;
 
 /// A region as it came over the wire: claims, no more.
 #[derive(Debug, Clone)]

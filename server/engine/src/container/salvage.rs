@@ -10,16 +10,16 @@ use holdfast_proto::region::{Codec, Decoder, check_chunks};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId};
 use holdfast_volume::Volume;
 
-use super::cuts::{Cut, Hints, cut};
+use super::directory::{Cut, Hints, cut};
 use super::reader::Parts;
-use super::walk::{Walked, read_all, walk};
+use super::scan::{Walked, read_all, walk};
 use super::{ContainerError, ContainerName, Directory, OpenContainer};
 use crate::format::FormatError;
-use crate::format::checksum::crc32c;
 use crate::format::container::{
     Contents, DirectoryHints, FOOTER_BYTES, Footer, Header, RegionRecord, begins_directory, directory_bytes,
     directory_hints,
 };
+use crate::format::crc32c;
 
 /// What is known of a container without reading it.
 #[derive(Debug, Clone, Copy)]

@@ -7,12 +7,14 @@
 //!
 //! No deadlock: a thread that reads for others never waits before all that it reads has its answer. It reads while it
 //! runs, not when its turn comes, so that a waiter waits for one read of the disk, as it would for its own.
+//!
+//! The runs of regions that were asked for last are kept: every restore that takes a run makes it the newest again. So one stays when the next restore asks for it before all
+//! restores together have gone through as much as there is room for: of restores that follow each other, all share when
+//! the last is no further behind the first than that. A long restore that shares nothing takes of the room in proportion
+//! to what it reads, and no more. (Two parts, of which the second holds what was asked for twice, did worse: what is new
+//! then has a part of the room only, and the first restore that follows must be nearer.)
 
-mod kept;
-#[cfg(test)]
-mod tests;
-
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,6 @@ use holdfast_types::ids::ContainerId;
 use parking_lot::{Condvar, Mutex};
 
 use super::{ContainerError, OpenContainer, StoredRegion};
-use kept::Kept;
 
 /// How often restores found what they wanted in memory, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl Flight {
     }
 }
 
-/// See the module's text.
+/// Regions as they are stored, read for one restore and kept for a while for others.
 #[derive(Debug)]
 pub struct SharedRegions {
     /// 0: everyone reads for itself.
@@ -278,3 +279,73 @@ fn count(counters: &[AtomicU64; 2], regions: usize, bytes: usize) {
     of_regions.fetch_add(regions as u64, Ordering::Relaxed);
     of_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
 }
+
+/// Memory of a region beside its payload: its own fields and two table entries.
+const REGION_OVERHEAD_BYTES: usize = 256;
+
+/// Runs, by region and by when they were last asked for.
+#[derive(Debug, Default)]
+struct Kept {
+    by_region: HashMap<(ContainerId, u16), u64>,
+    /// The key is when it was last asked for; each is used once.
+    runs: BTreeMap<u64, Arc<Run>>,
+    clock: u64,
+    bytes: usize,
+}
+
+impl Kept {
+    /// The run that has a region; it is the newest now.
+    fn get(&mut self, container: ContainerId, region: u16) -> Option<Arc<Run>> {
+        let used = *self.by_region.get(&(container, region))?;
+        let run = self.runs.remove(&used)?;
+        self.put(&run);
+        Some(run)
+    }
+
+    /// Keeps a run of regions none of which is kept, and at most `limit` bytes of all.
+    fn insert(&mut self, run: &Arc<Run>, limit: usize) {
+        let is_kept = |region: u16| self.by_region.contains_key(&(run.container, region));
+        assert!(!run.iter().any(|stored| is_kept(stored.region)), "a region of {} twice", run.container);
+        self.bytes += memory_bytes(run);
+        self.put(run);
+        while self.bytes > limit
+            && let Some((_, oldest)) = self.runs.pop_first()
+        {
+            self.dropped(&oldest);
+        }
+    }
+
+    /// Forgets all regions of a container.
+    fn forget(&mut self, container: ContainerId) {
+        let forgotten: Vec<_> = self.runs.extract_if(.., |_, run| run.container == container).collect();
+        forgotten.iter().for_each(|(_, run)| self.dropped(run));
+    }
+
+    /// Bytes of memory held.
+    const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn put(&mut self, run: &Arc<Run>) {
+        self.clock += 1;
+        for stored in run.iter() {
+            self.by_region.insert((run.container, stored.region), self.clock);
+        }
+        self.runs.insert(self.clock, Arc::clone(run));
+    }
+
+    /// A run is no longer among `runs`.
+    fn dropped(&mut self, run: &Run) {
+        self.bytes -= memory_bytes(run);
+        for stored in run.iter() {
+            self.by_region.remove(&(run.container, stored.region));
+        }
+    }
+}
+
+fn memory_bytes(run: &Run) -> usize {
+    run.iter().map(|stored| stored.payload.len() + REGION_OVERHEAD_BYTES).sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::{Codec, Decoder, RegionError};
 use holdfast_types::ids::ContainerClass;
-use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, put};
 use holdfast_volume::{LocalVolume, MemoryVolume, VolumeError};
 use proptest::prelude::*;
 
@@ -348,4 +348,41 @@ proptest! {
         let report = scan_container(&volume, REPOSITORY, id(1), ContainerClass::Data);
         prop_assert!(report.findings.is_empty());
     }
+}
+
+fn name(number: u64, class: ContainerClass) -> ContainerName {
+    ContainerName { id: ContainerId::new(number).unwrap(), class }
+}
+
+#[test]
+fn names_round_trip() {
+    let text = name(0x12345, ContainerClass::Recipe).blob().to_string();
+    assert_eq!(text, "containers/0000012/0000012345.recipe");
+    for number in [0, 1, 4095, 4096, (1 << ContainerId::BITS) - 1] {
+        for class in [ContainerClass::Data, ContainerClass::Recipe] {
+            let name = name(number, class);
+            assert_eq!(ContainerName::parse(&name.blob()), Some(name));
+        }
+    }
+}
+
+#[test]
+fn what_is_nearly_a_name_is_a_stray() {
+    let volume = MemoryVolume::new();
+    let strays = [
+        "containers/0000000/0000000001.dat",
+        "containers/0000000/0000001000.data",
+        "containers/0000000/00000000fg.data",
+        "containers/0000000/1.data",
+        "containers/0000000/x/0000000001.data",
+    ];
+    for stray in strays {
+        put(&volume, stray, b"");
+    }
+    put(&volume, "containers/0000001/0000001000.recipe", b"12");
+    put(&volume, "containers/0000000/0000000fff.data", b"1");
+    let listing = list_containers(&volume).unwrap();
+    let expected = [(name(0xfff, ContainerClass::Data), 1), (name(0x1000, ContainerClass::Recipe), 2)];
+    assert_eq!(listing.containers, expected);
+    assert_eq!(listing.strays.len(), strays.len());
 }

@@ -10,12 +10,10 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | the job: when to walk |
+//! | `mod.rs` | the jobs: when to walk, when to look at damage again; ranges of a disk |
 //! | `suspects` | what was lost, as far as directories tell |
 //! | `walk` | the walk over restore points |
-//! | `ranges` | ranges of a disk |
 
-mod ranges;
 mod suspects;
 mod walk;
 
@@ -23,13 +21,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_catalog::{ByteRange, LISTED_RANGES_MAX, LostRanges};
 use holdfast_types::ids::{BackupId, ContainerId};
 use parking_lot::Mutex;
 
+use self::walk::Walk;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, Step};
-use walk::Walk;
 
 /// Between two looks at whether something changed: a look at memory.
 const LOOK: Duration = Duration::from_secs(5);
@@ -45,7 +44,7 @@ const IN_DOUBT_MAX: u32 = 100_000;
 /// Damaged disks read at a time.
 const BATCH: u32 = 1000;
 
-/// What a walk is of.
+/// State of catalog and store that a walk belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mark {
     /// Open damage: containers, with their regions (`None`: as a whole).
@@ -66,7 +65,7 @@ impl Mark {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the catalog says now.
+    /// The mark that the catalog has now.
     told: Option<Mark>,
     walk: Option<(Mark, Walk, i64)>,
     /// When the last walk ended, and how long it took, on the clock that never jumps.
@@ -74,7 +73,7 @@ struct State {
     took_ms: i64,
 }
 
-/// See the module's text.
+/// Walks recipes and names damage.
 #[derive(Debug)]
 pub(crate) struct DamageReportJob {
     core: Arc<Core>,
@@ -112,7 +111,7 @@ impl DamageReportJob {
         Ok(Step::Idle(LOOK))
     }
 
-    /// Whether there is a walk to go on with.
+    /// Returns whether there is a walk to go on with.
     fn begin(&self, state: &mut State) -> Result<bool, EngineError> {
         let core = &self.core;
         let mark = Mark::now(core)?;
@@ -162,5 +161,168 @@ impl Job for DamageReportJob {
 
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {
         Ok(self.look(budget)?)
+    }
+}
+
+/// Ranges of one disk kept while it is walked: 1 MiB. Of more, only the sums are known.
+const KEPT_MAX: usize = 65_536;
+
+/// Ranges of a disk that are lost.
+#[derive(Debug, Clone, Default)]
+struct Ranges {
+    kept: Vec<ByteRange>,
+    bytes: u64,
+    count: u64,
+    /// Where the last one ends.
+    end: u64,
+}
+
+impl Ranges {
+    /// Adds bytes, none of which may lie before the last that were added.
+    fn add(&mut self, start: u64, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        let touches = self.count > 0 && start == self.end;
+        self.end = start.saturating_add(bytes);
+        if touches {
+            // The last one may not be kept.
+            if self.is_complete()
+                && let Some(last) = self.kept.last_mut()
+            {
+                last.bytes = last.bytes.saturating_add(bytes);
+            }
+            return;
+        }
+        self.count += 1;
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(ByteRange { start, bytes });
+        }
+    }
+
+    /// Returns true if every range is kept.
+    const fn is_complete(&self) -> bool {
+        self.kept.len() as u64 == self.count
+    }
+
+    /// Adds what `other` has from `start` to `end`.
+    fn add_from(&mut self, other: &Self, start: u64, end: u64) {
+        let first = other.kept.partition_point(|range| range.start.saturating_add(range.bytes) <= start);
+        for range in other.kept.iter().skip(first).take_while(|range| range.start < end) {
+            let from = range.start.max(start);
+            let to = range.start.saturating_add(range.bytes).min(end);
+            self.add(from, to.saturating_sub(from));
+        }
+    }
+
+    /// As it is recorded; `None`: nothing is lost.
+    fn lost(&self, position: u32) -> Option<LostRanges> {
+        let listed = self.kept.iter().take(LISTED_RANGES_MAX).copied().collect();
+        let Self { bytes, count: ranges, .. } = *self;
+        (ranges > 0).then_some(LostRanges { position, bytes, ranges, listed })
+    }
+}
+
+/// Between two rounds. A container is looked at once a minute at most.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Bytes charged for a container: its directory and, mostly, a region or two.
+const CONTAINER_BYTES: u64 = 512 << 10;
+
+/// Looks at open damage again from time to time. A crash loses nothing: the next process looks at all open damage.
+#[derive(Debug)]
+pub(crate) struct DamageJob {
+    core: Arc<Core>,
+    after: Mutex<After>,
+}
+
+/// The places that this round looked at last.
+#[derive(Debug, Default)]
+struct After {
+    damaged: Option<ContainerId>,
+    reported: Option<(ContainerId, u16)>,
+}
+
+impl DamageJob {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core, after: Mutex::default() }
+    }
+}
+
+impl Job for DamageJob {
+    fn name(&self) -> &'static str {
+        "damage"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        let store = &self.core.store;
+        let mut after = self.after.lock();
+        for container in store.open_damage() {
+            if after.damaged.is_some_and(|after| container <= after) {
+                continue;
+            }
+            // (R4)
+            store.look_again(container)?;
+            store.close_healed(container)?;
+            after.damaged = Some(container);
+            budget.charge(1, CONTAINER_BYTES);
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+        }
+        for place in store.reported() {
+            if after.reported.is_some_and(|after| place <= after) {
+                continue;
+            }
+            // (N6)
+            store.settle_report(place.0, place.1)?;
+            after.reported = Some(place);
+            budget.charge(1, CONTAINER_BYTES);
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+        }
+        *after = After::default();
+        Ok(Step::Idle(INTERVAL))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(start: u64, bytes: u64) -> ByteRange {
+        ByteRange { start, bytes }
+    }
+
+    #[test]
+    fn neighbours_are_one_range() {
+        let mut ranges = Ranges::default();
+        assert_eq!(ranges.lost(0), None);
+        for (start, bytes) in [(0, 10), (10, 5), (20, 0), (20, 1)] {
+            ranges.add(start, bytes);
+        }
+        let lost = ranges.lost(3).unwrap();
+        assert_eq!((lost.position, lost.bytes, lost.ranges), (3, 16, 2));
+        assert_eq!(lost.listed, [range(0, 15), range(20, 1)]);
+        let mut part = Ranges::default();
+        part.add_from(&ranges, 5, 21);
+        part.add_from(&ranges, 21, 40);
+        assert_eq!(part.lost(0).unwrap().listed, [range(5, 10), range(20, 1)]);
+        assert_eq!(part.bytes, 11);
+    }
+
+    #[test]
+    fn more_than_are_kept_are_counted() {
+        let mut ranges = Ranges::default();
+        for number in 0..KEPT_MAX as u64 + 2 {
+            ranges.add(number * 2, 1);
+        }
+        ranges.add(KEPT_MAX as u64 * 2 + 3, 1);
+        let lost = ranges.lost(0).unwrap();
+        assert_eq!((lost.ranges, lost.bytes), (KEPT_MAX as u64 + 2, KEPT_MAX as u64 + 3));
+        assert_eq!(lost.listed.len(), LISTED_RANGES_MAX);
+        assert!(!ranges.is_complete());
     }
 }

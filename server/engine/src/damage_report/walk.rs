@@ -8,7 +8,7 @@ use holdfast_catalog::{BackupRecord, DiskRecord, LostRanges};
 use holdfast_proto::limits::{EXTENT_BYTES, extent_len};
 use holdfast_types::ids::{BackupId, ContainerClass, VmId};
 
-use super::ranges::Ranges;
+use super::Ranges;
 use super::suspects::{AllSuspects, Suspects};
 use crate::container::RecentDirectories;
 use crate::core::Core;

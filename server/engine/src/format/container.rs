@@ -18,7 +18,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RepositoryId
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
+use super::crc32c;
 use super::{Defect, FormatError, check_equal, check_limit};
 
 mod directory;

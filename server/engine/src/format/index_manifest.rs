@@ -6,7 +6,7 @@ use roaring::RoaringTreemap;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
+use super::crc32c;
 use super::sorted_run::{SHARDS, ShardRange, check_crc, check_section, check_version, with_crc};
 use super::{Defect, FormatError, check_equal, check_limit};
 

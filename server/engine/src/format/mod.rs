@@ -5,7 +5,6 @@
 //! their places in every later version: so a structure that is whole but newer is known as
 //! [`FormatError::Unsupported`], and only one that is not whole is [`FormatError::Corrupt`] (A9).
 
-pub mod checksum;
 pub mod container;
 pub mod index_manifest;
 pub mod parity;
@@ -26,7 +25,7 @@ pub enum FormatError {
     Corrupt { structure: &'static str, defect: Defect },
 }
 
-/// What is wrong with a damaged structure.
+/// Defects of a damaged structure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
     #[error("it begins with {found:08x}, not with {expected:08x}")]
@@ -80,4 +79,46 @@ pub fn check_limit(
         return Ok(());
     }
     Err(FormatError::corrupt(structure, Defect::OverLimit { field, found, limit }))
+}
+
+/// CRC-32C (CRC-32/ISCSI).
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+/// CRC-64/NVME.
+pub fn crc64(bytes: &[u8]) -> u64 {
+    crc_fast::crc64_nvme(bytes)
+}
+
+/// CRC-64/NVME of bytes that come in pieces.
+#[derive(Debug, Clone)]
+pub struct Crc64(crc_fast::Digest);
+
+impl Default for Crc64 {
+    fn default() -> Self {
+        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme))
+    }
+}
+
+impl Crc64 {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish(&self) -> u64 {
+        self.0.finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check values of the catalogue of parametrised CRC algorithms.
+    #[test]
+    fn checksums_are_the_catalogued_ones() {
+        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+        assert_eq!(crc64(b"123456789"), 0xAE8B_1486_0A79_9888);
+    }
 }

@@ -9,7 +9,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc64;
+use super::crc64;
 use super::sorted_run::{check_crc, check_version, with_crc};
 use super::{Defect, FormatError, check_equal, check_limit};
 

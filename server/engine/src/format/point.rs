@@ -8,7 +8,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
+use super::crc32c;
 use super::sorted_run::{check_crc, check_section, check_version, with_crc};
 use super::{Defect, FormatError, check_equal, check_limit};
 

@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use holdfast_types::ids::{ContainerId, Location};
 use roaring::RoaringTreemap;
 
+use super::BadPages;
 use super::Index;
+use super::IndexKey;
 use super::error::IndexError;
-use super::key::IndexKey;
-use super::known_bad::BadPages;
 use super::state::Shared;
 use crate::format::sorted_run::PAGE_BYTES;
 use crate::health::Obstacle;

@@ -6,8 +6,8 @@
 use holdfast_types::ids::Location;
 
 use super::Index;
+use super::IndexKey;
 use super::error::IndexError;
-use super::key::IndexKey;
 use super::sorted_run::SortedRun;
 use super::state::View;
 

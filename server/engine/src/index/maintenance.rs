@@ -1,7 +1,7 @@
 //! Flushing and merging: in one background thread, or in the caller's when tests want it deterministic.
 //!
 //! A flush or a merge first makes its sorted runs durable, then a manifest that names them, then shows them to
-//! lookups, then removes what the manifest no longer names ([`super::manifest`] has the rule). A crash in
+//! lookups, then removes what the manifest no longer names ([`super::sorted_runs`] has the rule). A crash in
 //! between leaves blobs that no manifest names; opening removes them.
 
 use std::collections::BTreeSet;
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use holdfast_volume::VolumeError;
 
 use super::error::IndexError;
-use super::manifest;
 use super::memtable::Memtable;
 use super::merge::merge;
-use super::policy::{self, WideMerge};
+use super::options::{self, WideMerge};
+use super::sorted_run::SortedRunWriter;
 use super::sorted_run::{SortedRun, sorted_run_name};
-use super::sorted_run_writer::SortedRunWriter;
+use super::sorted_runs;
 use super::state::{Shared, View};
 use crate::format::index_manifest::{Manifest, SortedRunRecord};
 use crate::format::sorted_run::{ENTRY_BYTES, PAGE_BYTES, PAGE_ENTRIES, SHARDS, ShardRange, SortedRunHeader};
@@ -77,7 +77,7 @@ impl Shared {
         let _work = self.work.lock();
         loop {
             // Runs that cannot be merged now must not hold up what is to be written.
-            let stalled = self.view().runs.wide.len() >= policy::WIDE_RUNS_STALL && !self.bad.any();
+            let stalled = self.view().runs.wide.len() >= options::WIDE_RUNS_STALL && !self.bad.any();
             if (!stalled && self.flush_frozen()?) || self.merge_wide()? || self.merge_shard()? {
                 continue;
             }
@@ -102,7 +102,7 @@ impl Shared {
             return Ok(false);
         }
         let sizes: Vec<u64> = runs.wide.iter().map(|run| run.record.entries).collect();
-        match policy::wide_merge(&sizes, self.options.split_entries, runs.shard_depth()) {
+        match options::wide_merge(&sizes, self.options.split_entries, runs.shard_depth()) {
             None => return Ok(false),
             Some(WideMerge::Together(count)) => {
                 let old: Vec<_> = runs.wide.iter().take(count).cloned().collect();
@@ -136,11 +136,11 @@ impl Shared {
             let existing = runs.shard(usize::from(shard));
             let existing = if existing.iter().any(|run| self.bad.has(run)) { &[] } else { existing };
             let sizes: Vec<u64> = existing.iter().map(|run| run.record.entries).collect();
-            let folded = existing.iter().take(policy::fold(entries / u64::from(SHARDS), &sizes));
+            let folded = existing.iter().take(options::fold(entries / u64::from(SHARDS), &sizes));
             let inputs: Vec<_> = wide.iter().chain(folded.clone()).cloned().collect();
             old.extend(folded.cloned());
             new.extend(self.merge_runs(&inputs, range)?);
-            if runs.wide.len() < policy::WIDE_RUNS_STALL {
+            if runs.wide.len() < options::WIDE_RUNS_STALL {
                 self.flush_frozen()?;
             }
         }
@@ -151,7 +151,8 @@ impl Shared {
     /// errors nothing is touched any more; opening cleans up.
     fn abandon(&self, new: impl IntoIterator<Item = u64>, error: IndexError) -> IndexError {
         if (error.may_pass() || error.bad_page().is_some())
-            && let Err(worse) = manifest::remove(self.volume.as_ref(), new.into_iter().map(sorted_run_name))
+            && let Err(worse) =
+                sorted_runs::remove(self.volume.as_ref(), new.into_iter().map(sorted_run_name))
         {
             return worse.into();
         }
@@ -167,7 +168,7 @@ impl Shared {
                 return None;
             }
             let sizes: Vec<u64> = list.iter().map(|run| run.record.entries).collect();
-            let count = policy::shard_merge(&sizes)?;
+            let count = options::shard_merge(&sizes)?;
             Some((list.len(), shard, list.get(..count)?.to_vec()))
         });
         let Some((_, shard, old)) = due.max_by_key(|(runs, shard, _)| (*runs, u16::MAX - shard)) else {
@@ -277,7 +278,7 @@ impl Shared {
             runs: runs.records(),
             covered,
         };
-        if let Err(error) = manifest::store(self.volume.as_ref(), &manifest) {
+        if let Err(error) = sorted_runs::store(self.volume.as_ref(), &manifest) {
             self.coverage.lock().dirty = true;
             return Err(self.abandon(numbers(new), error));
         }
@@ -297,9 +298,12 @@ impl Shared {
             let _control = self.control.lock();
             self.done.notify_all();
         }
-        manifest::remove(self.volume.as_ref(), publisher.stale.iter().map(|&s| manifest::manifest_name(s)))?;
+        sorted_runs::remove(
+            self.volume.as_ref(),
+            publisher.stale.iter().map(|&s| sorted_runs::manifest_name(s)),
+        )?;
         publisher.stale.clear();
-        Ok(manifest::remove(self.volume.as_ref(), old.iter().map(|run| sorted_run_name(run.record.run)))?)
+        Ok(sorted_runs::remove(self.volume.as_ref(), old.iter().map(|run| sorted_run_name(run.record.run)))?)
     }
 
     /// Moves the containers of flushed memtables to the covered ones; those forgotten meanwhile are gone

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use zerocopy::FromZeros;
 
 use super::error::IndexError;
-use super::key::{IndexKey, shard_of};
+use super::{IndexKey, shard_of};
 use crate::format::sorted_run::{ENTRY_BYTES, Entry, SHARD_BITS, SHARDS};
 
 /// Slots of a shard at least.

@@ -7,7 +7,7 @@ use holdfast_types::ids::{ContainerId, Location};
 
 use super::error::IndexError;
 use super::sorted_run::SortedRun;
-use super::sorted_run_writer::SortedRunWriter;
+use super::sorted_run::SortedRunWriter;
 use crate::format::sorted_run::{Entry, PAGE_BYTES, PAGE_ENTRIES, ShardRange};
 
 /// Pages a cursor reads at once.

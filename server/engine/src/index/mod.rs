@@ -22,37 +22,32 @@
 mod bad_pages;
 mod error;
 mod filter;
-mod key;
-mod known_bad;
 mod lookup;
 mod maintenance;
-mod manifest;
 mod memtable;
 mod merge;
-mod open;
 mod options;
-mod policy;
 mod sorted_run;
-mod sorted_run_writer;
 mod sorted_runs;
 mod state;
-mod stats;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-pub use error::IndexError;
+use holdfast_proto::fingerprint::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
 use holdfast_volume::Volume;
-pub use key::{IndexKey, NamespaceKey};
-pub(crate) use known_bad::BadPages;
-pub use options::IndexOptions;
-pub use stats::IndexStats;
+use parking_lot::Mutex;
 
-use crate::format::sorted_run::{Entry, PAGE_BYTES};
-use memtable::{Full, Memtable};
-use state::{Shared, View};
+use self::memtable::{Full, Memtable};
+use self::sorted_run::SortedRun;
+use self::state::{Shared, View};
+use crate::format::sorted_run::{Entry, KEY_BYTES, PAGE_BYTES, SHARD_BITS, key_prefix, key_suffix};
+
+pub use error::IndexError;
+pub use options::{IndexOptions, IndexStats};
 
 /// Entries taken from the caller's iterator at a time, so that it never runs under a lock.
 const INSERT_BATCH: usize = 256;
@@ -71,7 +66,7 @@ impl Index {
     /// # Errors
     /// The volume's.
     pub fn discard(volume: &dyn Volume) -> Result<(), IndexError> {
-        Ok(manifest::discard(volume)?)
+        Ok(sorted_runs::discard(volume)?)
     }
 
     /// The key that a namespace's fingerprints in containers of this class are looked up with.
@@ -225,7 +220,7 @@ impl Index {
         }
     }
 
-    /// Whether all entries of a container are durable in the index, so that its directory need not be
+    /// Returns true if all entries of a container are durable in the index, so that its directory need not be
     /// replayed.
     pub fn is_covered(&self, container: ContainerId) -> bool {
         self.shared.coverage.lock().covered.contains(container.get())
@@ -325,6 +320,102 @@ impl Drop for Index {
             // Its panics are caught and reported inside.
             let _joined = thread.join();
         }
+    }
+}
+
+/// Context that BLAKE3 derives namespace keys for; changing it makes every index unreadable.
+const CONTEXT: &str = "holdfast index key v1";
+
+/// First 96 bits of a keyed hash. 2⁹⁶ / (6 × 10⁹)² leaves one false candidate in 2 × 10⁹ full indexes, and a
+/// candidate is verified anyway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IndexKey(pub [u8; KEY_BYTES]);
+
+impl IndexKey {
+    /// The first eight bytes as a number.
+    fn prefix(&self) -> u64 {
+        key_prefix(&self.0)
+    }
+
+    /// The last four bytes as a number.
+    fn suffix(&self) -> u32 {
+        key_suffix(&self.0)
+    }
+
+    /// Which shard holds it: 0 to 63.
+    fn shard(&self) -> usize {
+        shard_of(self.prefix())
+    }
+
+    /// With where the chunk lies.
+    fn entry(self, location: Location) -> Entry {
+        Entry { key: self.0, location: location.pack().into() }
+    }
+}
+
+/// The shard of a key prefix.
+fn shard_of(prefix: u64) -> usize {
+    usize::try_from(prefix >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
+}
+
+/// The secret that a namespace's keys are made with: who has it can tell which chunks a namespace holds.
+#[derive(Clone)]
+pub struct NamespaceKey([u8; 32]);
+
+impl std::fmt::Debug for NamespaceKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NamespaceKey")
+    }
+}
+
+impl NamespaceKey {
+    /// The key of `namespace` in the index with this secret. Each class of containers has one of its own: a disk
+    /// that holds a copy of a recipe must not be answered with the recipe.
+    fn derive(secret: &[u8; 32], namespace: NamespaceId, class: ContainerClass) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+        let class = match class {
+            ContainerClass::Data => 0,
+            ContainerClass::Recipe => 1,
+        };
+        hasher.update(secret).update(&namespace.to_bytes()).update(&[class]);
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    /// The index key of a fingerprint.
+    pub fn of(&self, fingerprint: &Fingerprint) -> IndexKey {
+        let hash = blake3::keyed_hash(&self.0, fingerprint.as_bytes());
+        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *hash.as_bytes();
+        IndexKey([a, b, c, d, e, f, g, h, i, j, k, l])
+    }
+}
+
+/// Bad pages by sorted run.
+pub(crate) type BadPages = BTreeMap<u64, BTreeSet<u32>>;
+
+/// The bad pages met so far, of runs that still count.
+#[derive(Debug, Default)]
+struct Bad {
+    pages: Mutex<BadPages>,
+    /// True if there are any, to be asked without a lock.
+    any: AtomicBool,
+}
+
+impl Bad {
+    fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Returns true if this run has bad pages.
+    fn has(&self, run: &SortedRun) -> bool {
+        self.any() && self.pages.lock().contains_key(&run.record.run)
+    }
+
+    /// Changes what is known.
+    fn change<T>(&self, change: impl FnOnce(&mut BadPages) -> T) -> T {
+        let mut pages = self.pages.lock();
+        let done = change(&mut pages);
+        self.any.store(!pages.is_empty(), Ordering::Release);
+        done
     }
 }
 

@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_types::ids::RepositoryId;
-use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobName, BlobWriter, Volume, VolumeError};
+use zerocopy::IntoBytes;
 
+use super::IndexKey;
 use super::error::{IndexError, check_repository, twice};
-use super::filter::FilterSet;
-use super::key::IndexKey;
+use super::filter::{FilterBuilder, FilterSet};
 use crate::format::index_manifest::SortedRunRecord;
 use crate::format::sorted_run::{
-    Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, ShardRange, SortedRunFooter, SortedRunHeader,
-    check_section, decode_page,
+    Entry, FENCE_BYTES, FOOTER_BYTES, PAGE_BYTES, PAGE_ENTRIES, SORTED_RUN_PAGES_MAX, ShardRange,
+    SortedRunFooter, SortedRunHeader, check_section, decode_page, encode_page,
 };
-use crate::format::{Defect, FormatError, check_equal};
+use crate::format::{Defect, FormatError, check_equal, check_limit, crc32c};
 
 /// Steps interpolation walks before it gives up and bisects. Keys are uniform, so the guess is off by
 /// √entries / 2 entries: 3 pages of a sorted run of 1.5 million.
@@ -75,7 +76,7 @@ impl SortedRun {
         Ok(Self { record, name, blob, fences, filters, base, scale })
     }
 
-    /// Whether the filters let a key with this prefix pass.
+    /// Returns true if the filters let a key with this prefix pass.
     pub(super) fn may_contain(&self, prefix: u64) -> bool {
         self.filters.contains(prefix)
     }
@@ -192,7 +193,7 @@ impl SortedRun {
         })
     }
 
-    /// Whether one of these pages may hold entries of a key.
+    /// Returns true if one of these pages may hold entries of a key.
     pub(super) fn held_in(&self, key: &IndexKey, pages: &BTreeSet<u32>) -> bool {
         let prefix = key.prefix();
         let (first, last) = self.record.shards.prefixes();
@@ -301,4 +302,100 @@ fn read_section(blob: &dyn Blob, offset: u64, len: u64) -> Result<Vec<u8>, Volum
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     twice(|| blob.read_at(offset, &mut bytes))?;
     Ok(bytes)
+}
+
+/// Pages gathered before they are handed to the volume: 256 KiB a write.
+const BATCH_BYTES: usize = 64 * PAGE_BYTES;
+
+/// A sorted run being written.
+#[derive(Debug)]
+pub(super) struct SortedRunWriter {
+    header: SortedRunHeader,
+    blob: Box<dyn BlobWriter>,
+    page: Vec<Entry>,
+    batch: Vec<u8>,
+    fences: Vec<u64>,
+    filters: FilterBuilder,
+    entries: u64,
+}
+
+impl SortedRunWriter {
+    /// Begins a sorted run of at most `entries_max` entries.
+    pub(super) fn create(
+        volume: &dyn Volume,
+        header: SortedRunHeader,
+        entries_max: u64,
+    ) -> Result<Self, IndexError> {
+        let blob = volume.create(&sorted_run_name(header.run))?;
+        let mut batch = Vec::with_capacity(BATCH_BYTES);
+        batch.extend_from_slice(&header.encode());
+        Ok(Self {
+            header,
+            blob,
+            page: Vec::with_capacity(PAGE_ENTRIES),
+            batch,
+            fences: Vec::new(),
+            filters: FilterBuilder::new(entries_max),
+            entries: 0,
+        })
+    }
+
+    /// Adds an entry that sorts after all before it.
+    pub(super) fn push(&mut self, entry: &Entry) -> Result<(), IndexError> {
+        if self.page.len() == PAGE_ENTRIES {
+            self.end_page()?;
+        }
+        if self.page.is_empty() {
+            self.fences.push(entry.prefix());
+        }
+        self.filters.push(entry.prefix());
+        self.page.push(*entry);
+        self.entries += 1;
+        Ok(())
+    }
+
+    fn end_page(&mut self) -> Result<(), IndexError> {
+        let number = u32::try_from(self.fences.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        check_limit("sorted run", "page count", u64::from(number) + 1, SORTED_RUN_PAGES_MAX.into())
+            .map_err(|source| IndexError::in_blob(&sorted_run_name(self.header.run), source))?;
+        self.batch.extend_from_slice(&encode_page(self.header.run, number, &self.page));
+        self.page.clear();
+        if self.batch.len() >= BATCH_BYTES {
+            self.blob.append(&self.batch)?;
+            self.batch.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes the run durable and visible; `None`, and nothing is left, when it has no entries.
+    pub(super) fn finish(mut self) -> Result<Option<SortedRunRecord>, IndexError> {
+        if self.entries == 0 {
+            return Ok(None);
+        }
+        self.end_page()?;
+        self.blob.append(&self.batch)?;
+        let (filters, key_counts) = self.filters.finish();
+        let section = filters.encode(&key_counts);
+        self.blob.append(&section)?;
+        let fences: Vec<u8> = self.fences.iter().flat_map(|fence| fence.to_le_bytes()).collect();
+        self.blob.append(fences.as_bytes())?;
+        let footer = SortedRunFooter {
+            run: self.header.run,
+            entries: self.entries,
+            pages: u32::try_from(self.fences.len()).unwrap_or(u32::MAX),
+            filters: u32::try_from(filters.count()).unwrap_or(u32::MAX),
+            filter_bytes: section.len() as u64,
+            filter_crc: crc32c(&section),
+            fence_crc: crc32c(&fences),
+        };
+        self.blob.append(&footer.encode())?;
+        let bytes = self.blob.len();
+        self.blob.seal()?;
+        Ok(Some(SortedRunRecord {
+            run: self.header.run,
+            entries: self.entries,
+            bytes,
+            shards: self.header.shards,
+        }))
+    }
 }

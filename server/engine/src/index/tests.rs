@@ -1,18 +1,18 @@
 //! The index as a whole: against a model, across crashes, damage and failures.
 
-mod crash;
-mod damage;
-mod model;
-
 use std::collections::BTreeMap;
 
+use holdfast_proto::fingerprint::Fingerprint;
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::MemoryVolume;
+use ulid::Ulid;
 
 use super::options::LiveFn;
 use super::*;
-use holdfast_proto::fingerprint::Fingerprint;
-use ulid::Ulid;
+
+mod crash;
+mod damage;
+mod model;
 
 const REPOSITORY: RepositoryId = RepositoryId(Ulid(7));
 
@@ -278,4 +278,20 @@ fn a_panic_in_the_background_is_an_error_in_the_foreground() {
     let text = error.or_else(|| index.settle().err()).unwrap().to_string();
     assert!(text.contains("catalog is gone"), "{text}");
     assert!(index.get(&key(1), |_| true).is_ok(), "lookups go on");
+}
+
+#[test]
+fn keys_are_pinned_and_differ_by_namespace_and_secret() {
+    let fingerprint = Fingerprint::of(b"chunk");
+    let of = |secret: u8, namespace: u128| {
+        NamespaceKey::derive(&[secret; 32], NamespaceId(Ulid(namespace)), ContainerClass::Data)
+            .of(&fingerprint)
+    };
+    assert_eq!(of(1, 2), of(1, 2));
+    assert_ne!(of(1, 2), of(1, 3), "namespaces must not meet");
+    assert_ne!(of(1, 2), of(2, 2));
+    let recipes = NamespaceKey::derive(&[1; 32], NamespaceId(Ulid(2)), ContainerClass::Recipe);
+    assert_ne!(of(1, 2), recipes.of(&fingerprint), "a chunk must not be answered with a recipe");
+    let hex: String = of(1, 2).0.iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, "03349ea5b73c4a2d31bbe1dd");
 }

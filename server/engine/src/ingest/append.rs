@@ -1,19 +1,27 @@
-//! Appends regions to containers of one class for one disk, and seals them in the background.
+//! Verifies regions and appends them to containers of one class for one disk.
 //!
-//! A container is filled by one stream only, so what a disk cost is known to the byte. Sealing waits for the
-//! disk; meanwhile the next container fills. (W3) A chunk enters the index only after its container is durable.
+//! (W1, A3) An agent must not be able to poison the pool: nothing it sends is stored under a fingerprint before the bytes
+//! have been decoded and hashed here, on all cores, with results in the order of submission. Where agents encrypt, the
+//! server cannot see that: `container/region.rs` says what it checks then (N1).
+//!
+//! A container is filled by one stream only, so what a disk cost is known to the byte. Containers are sealed in the
+//! background; the end of the disk waits for that. (W3) A chunk enters the index only after its container is durable.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use holdfast_catalog::{ContainerRecord, ContainerState};
+use holdfast_proto::region::{Decoder, RegionError};
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 use parking_lot::Mutex;
 
 use crate::claims::{self, Arrivals, StreamClaims};
-use crate::container::{ContainerWriter, Directory, SealedContainer, VerifiedRegion};
+use crate::container::{ContainerWriter, Directory, SealedContainer, UnverifiedRegion, VerifiedRegion};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::fair::{FairPool, Tenant};
 use crate::quota::SessionCharge;
 use crate::space::{Grant, Purpose};
 use crate::store::Domain;
@@ -34,13 +42,13 @@ pub(super) struct ContainerAppender {
     sealed_bytes: u64,
 }
 
-/// What of it other streams reach, which may have to seal what they wait for.
+/// The part that other streams reach, which may have to seal chunks that they wait for.
 #[derive(Debug)]
 struct Output {
     core: Arc<Core>,
     domain: Domain,
     class: ContainerClass,
-    /// What the session may add, and on whose behalf.
+    /// Quota that the session is charged to.
     charge: Arc<SessionCharge>,
     /// Held while a region is written, and for moments otherwise: never while anything is waited for that needs a
     /// stream.
@@ -62,7 +70,7 @@ struct OpenOutput {
     arrivals: Option<Arrivals>,
 }
 
-/// What the catalog keeps of a sealed container.
+/// Facts about a sealed container for the catalog.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SealedSummary {
     pub(super) id: ContainerId,
@@ -288,6 +296,72 @@ fn seal(core: &Core, domain: &Domain, open: OpenOutput) -> Outcome {
         state: ContainerState::Live,
     });
     Ok(sealed)
+}
+
+/// Regions of one stream being verified at most: 16 × 256 KiB of plain bytes and as much again on the wire.
+const IN_FLIGHT_MAX: usize = 16;
+
+thread_local! {
+    static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
+}
+
+/// A region, and the plain bytes of its chunks; `None`: its agent sealed it.
+type Verified = (VerifiedRegion, Option<Bytes>);
+type VerifyOutcome = Result<Verified, RegionError>;
+
+/// One stream's queue of regions being verified.
+#[derive(Debug)]
+pub(super) struct VerifyQueue {
+    pool: Arc<FairPool>,
+    tenant: Tenant,
+    waiting: VecDeque<Task<VerifyOutcome>>,
+}
+
+impl VerifyQueue {
+    pub(super) const fn new(pool: Arc<FairPool>, tenant: Tenant) -> Self {
+        Self { pool, tenant, waiting: VecDeque::new() }
+    }
+
+    /// Begins to verify a region.
+    pub(super) fn submit(&mut self, region: UnverifiedRegion) {
+        let verify = move || verify(region);
+        self.waiting.push_back(task::spawn(&self.pool, self.tenant, "verifying a region", verify));
+    }
+
+    /// Forgets what is being verified.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The next verified region: waits for it when the queue is full or `wait` is set, otherwise only takes
+    /// what is ready.
+    pub(super) fn next(&mut self, wait: bool) -> Option<Result<Verified, EngineError>> {
+        let front = self.waiting.front()?;
+        let outcome =
+            if wait || self.waiting.len() >= IN_FLIGHT_MAX { front.wait() } else { front.try_take()? };
+        self.waiting.pop_front();
+        // A verifier that panicked verified nothing.
+        Some(outcome.and_then(|verified| Ok(verified?)))
+    }
+}
+
+impl From<RegionError> for EngineError {
+    /// The stream that sent the region adds the disk's name.
+    fn from(source: RegionError) -> Self {
+        Self::Region { disk: String::new(), source }
+    }
+}
+
+fn verify(region: UnverifiedRegion) -> VerifyOutcome {
+    DECODER.with_borrow_mut(|kept| {
+        let mut decoder = match kept.take() {
+            Some(decoder) => decoder,
+            None => Decoder::new()?,
+        };
+        let outcome = region.verify(&mut decoder);
+        *kept = Some(decoder);
+        outcome
+    })
 }
 
 #[cfg(test)]

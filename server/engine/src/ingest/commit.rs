@@ -9,10 +9,10 @@ use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
 use holdfast_volume::{Volume as _, VolumeError};
 
+use super::Prepared;
 use super::append::SealedSummary;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
-use super::prepared::Prepared;
 use super::reliance;
 use super::session::{DiskSlot, Session};
 use crate::core::Core;

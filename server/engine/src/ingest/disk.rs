@@ -14,14 +14,14 @@ use holdfast_types::ids::{ContainerId, NamespaceId};
 use roaring::RoaringTreemap;
 use v1::ingest_response::Kind as Response;
 
+use super::append::VerifyQueue;
 use super::append::{ContainerAppender, SealedSummary};
 use super::chunks::{StreamChunks, split_fingerprints};
-use super::counters::Counters;
 use super::parent::{ParentDisk, Placing};
+use super::progress::Counters;
 use super::progress::Position;
 use super::proof::Proofs;
 use super::recipe_writer::RecipeWriter;
-use super::verify::VerifyQueue;
 use crate::claims::{Asked, StreamClaims};
 use crate::container::UnverifiedRegion;
 use crate::core::Core;

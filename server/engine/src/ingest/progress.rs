@@ -6,6 +6,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use holdfast_proto::limits::EXTENT_BYTES;
+
+use crate::error::EngineError;
+
 /// Where a stream is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Position {
@@ -61,5 +65,111 @@ impl DiskProgress {
             stored_bytes: load(&self.stored_bytes),
             finished: self.finished.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// How often an agent may claim to have read its disk. An honest one reads it once; a claim without bound
+/// would make every sum it enters meaningless.
+const READS_MAX: u64 = 16;
+
+/// (A8) `bytes` of a row is the sum of the first three.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counters {
+    pub(super) unchanged_bytes: u64,
+    pub(super) dup_bytes: u64,
+    pub(super) new_bytes: u64,
+    pub(super) read_bytes: u64,
+    pub(super) wire_bytes: u64,
+    pub(super) chunks: u64,
+    pub(super) new_chunks: u64,
+    pub(super) first_message_ms: i64,
+}
+
+impl Counters {
+    /// Bytes of the disk that are not zero, as far as they are described.
+    pub(super) const fn data_bytes(&self) -> u64 {
+        // At most the disk's size, of which every addition made sure.
+        self.unchanged_bytes + self.dup_bytes + self.new_bytes
+    }
+
+    /// Counts an extent that the parent has as well.
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`]: more than the disk's size would be counted.
+    pub(super) fn unchanged(&mut self, bytes: u32, size_bytes: u64) -> Result<(), EngineError> {
+        self.check_room(bytes, size_bytes)?;
+        self.unchanged_bytes += u64::from(bytes);
+        Ok(())
+    }
+
+    /// Counts a chunk that an extent names; `new`: this stream brought it, and no extent named it before.
+    ///
+    /// # Errors
+    /// As [`Counters::unchanged`].
+    pub(super) fn chunk(&mut self, new: bool, bytes: u32, size_bytes: u64) -> Result<(), EngineError> {
+        self.check_room(bytes, size_bytes)?;
+        self.chunks += 1;
+        if new {
+            self.new_chunks += 1;
+            self.new_bytes += u64::from(bytes);
+        } else {
+            self.dup_bytes += u64::from(bytes);
+        }
+        Ok(())
+    }
+
+    /// Chunks that extents named, expecting them from elsewhere, were brought by this stream after all: what was
+    /// counted as duplicate is new. (A8)
+    ///
+    /// # Errors
+    /// [`EngineError::Internal`]: more than was counted.
+    pub(super) fn brought(&mut self, chunks: u64, bytes: u64) -> Result<(), EngineError> {
+        let had = self.dup_bytes;
+        self.dup_bytes = had.checked_sub(bytes).ok_or_else(|| {
+            EngineError::Internal(format!("{bytes} bytes are new that were among {had} bytes of duplicates"))
+        })?;
+        self.new_bytes += bytes;
+        self.new_chunks += chunks;
+        Ok(())
+    }
+
+    fn check_room(&self, bytes: u32, size_bytes: u64) -> Result<(), EngineError> {
+        let counted = self.data_bytes();
+        if counted.checked_add(bytes.into()).is_some_and(|sum| sum <= size_bytes) {
+            return Ok(());
+        }
+        Err(EngineError::Internal(format!("{counted} + {bytes} bytes counted of a disk of {size_bytes}")))
+    }
+
+    /// Counts a message.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] when the sum cannot be kept.
+    pub(super) fn message(&mut self, wire_bytes: u64, now_ms: i64) -> Result<(), EngineError> {
+        let sum = self.wire_bytes.checked_add(wire_bytes).filter(|sum| i64::try_from(*sum).is_ok());
+        let had = self.wire_bytes;
+        self.wire_bytes = sum.ok_or_else(|| {
+            EngineError::Invalid(format!("{had} + {wire_bytes} bytes received are too many to count"))
+        })?;
+        if self.first_message_ms == 0 {
+            self.first_message_ms = now_ms;
+        }
+        Ok(())
+    }
+
+    /// Takes what the agent says it read of a disk of `size_bytes`. Nothing changes when that is refused.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] for more than [`READS_MAX`] times the disk.
+    pub(super) fn read(&mut self, read_bytes: u64, size_bytes: u64) -> Result<(), EngineError> {
+        // Reads may be rounded up to whole extents.
+        let limit = (size_bytes.saturating_add(EXTENT_BYTES.into())).saturating_mul(READS_MAX);
+        if read_bytes > limit {
+            return Err(EngineError::Invalid(format!(
+                "{read_bytes} bytes are said to have been read of a disk of {size_bytes} bytes; the limit is {limit}"
+            )));
+        }
+        self.read_bytes = read_bytes;
+        Ok(())
     }
 }

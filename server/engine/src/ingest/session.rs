@@ -11,9 +11,9 @@ use holdfast_types::ids::{BackupId, ContainerId, NamespaceId, RunId, SessionId, 
 use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
+use super::Prepared;
 use super::disk::DiskState;
 use super::parent::ParentDisk;
-use super::prepared::Prepared;
 use super::progress::DiskProgress;
 use crate::claims::StreamClaims;
 use crate::core::Core;

@@ -1,11 +1,14 @@
-//! One disk's stream: queries, regions, extents, in the order the agent sent them.
+//! One disk's stream: queries, regions, extents, in the order the agent sent them; and the progress of all streams, for the
+//! UI and the API, which reads what each stream stored last and waits for none.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_catalog::AuditEntry;
+use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::v1;
+use holdfast_types::ids::{BackupId, NamespaceId, RunId, SessionId};
 use v1::ingest_request::Kind as Request;
 use v1::ingest_response::Kind as Response;
 
@@ -40,7 +43,7 @@ impl DiskStream {
         self
     }
 
-    /// What to tell the agent first: extents it need not send again.
+    /// First message for the agent: extents it need not send again.
     ///
     /// # Errors
     /// When the session ended meanwhile.
@@ -94,7 +97,7 @@ impl DiskStream {
         })
     }
 
-    /// What happened since the last answer, if anything; for when no message waits.
+    /// Answers with progress since the last message, if any; for when no message waits.
     ///
     /// # Errors
     /// As [`DiskStream::handle`].
@@ -200,5 +203,81 @@ fn name_disk(error: EngineError, disk: &str) -> EngineError {
         EngineError::Damaged(message) => EngineError::Damaged(format!("disk {disk:?}: {message}")),
         EngineError::FoundDamaged(message) => EngineError::FoundDamaged(format!("disk {disk:?}: {message}")),
         other => other,
+    }
+}
+
+/// A backup in progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveSession {
+    pub session: SessionId,
+    /// Id of the restore point once it is committed.
+    pub backup: BackupId,
+    pub run: RunId,
+    pub namespace: NamespaceId,
+    pub namespace_name: String,
+    pub vm: String,
+    pub job: String,
+    /// Where the agent runs, as it says.
+    pub host: String,
+    pub started_ms: i64,
+    /// When the agent's last heartbeat arrived.
+    pub last_seen_ms: i64,
+    /// In the order the agent named them.
+    pub disks: Vec<LiveDisk>,
+}
+
+/// A disk of a backup in progress. Bytes as in the compression details, so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveDisk {
+    pub name: String,
+    pub size_bytes: u64,
+    /// Bytes of the disk dealt with so far, zeros included, at least: those described, or those received while
+    /// descriptions wait at the agent for a message to fill; `size_bytes` at the end.
+    pub done_bytes: u64,
+    pub unchanged_bytes: u64,
+    pub dup_bytes: u64,
+    pub new_bytes: u64,
+    pub wire_bytes: u64,
+    /// Bytes of its sealed containers, data and recipe.
+    pub stored_bytes: u64,
+    pub finished: bool,
+}
+
+impl DiskSlot {
+    fn live(&self) -> LiveDisk {
+        let at = self.progress.load();
+        LiveDisk {
+            name: self.name.clone(),
+            size_bytes: self.size_bytes,
+            done_bytes: at
+                .extents
+                .saturating_mul(EXTENT_BYTES.into())
+                .max(at.wire_bytes)
+                .min(self.size_bytes),
+            unchanged_bytes: at.unchanged_bytes,
+            dup_bytes: at.dup_bytes,
+            new_bytes: at.new_bytes,
+            wire_bytes: at.wire_bytes,
+            stored_bytes: at.stored_bytes,
+            finished: at.finished,
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn live(&self) -> LiveSession {
+        LiveSession {
+            session: self.id,
+            backup: self.backup,
+            run: self.run,
+            namespace: self.namespace.id,
+            namespace_name: self.namespace.name.clone(),
+            vm: self.vm.clone(),
+            job: self.job.clone(),
+            host: self.host.clone(),
+            started_ms: self.started_ms,
+            last_seen_ms: self.last_seen_ms(),
+            disks: self.disks.iter().map(DiskSlot::live).collect(),
+        }
     }
 }

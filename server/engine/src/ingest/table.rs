@@ -10,9 +10,9 @@ use holdfast_types::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use parking_lot::Mutex;
 
 use super::commit;
-use super::live::LiveSession;
 use super::session::{Session, Starter};
 use super::start::{self, StartBackup};
+use super::stream::LiveSession;
 use crate::core::Core;
 use crate::error::EngineError;
 

@@ -8,11 +8,11 @@ use holdfast_volume::{Blob, MemoryVolume, Volume, VolumeError};
 use reed_solomon_simd::ReedSolomonDecoder;
 
 use super::name;
-use super::write::{coding, read_window};
+use super::{coding, read_window};
 use crate::container::{ContainerName, OpenContainer, Owner, salvage};
 use crate::error::EngineError;
 use crate::format::FormatError;
-use crate::format::checksum::crc64;
+use crate::format::crc64;
 use crate::format::parity::{HEADER_BYTES, ParityHeader, ParityMember, ParityTable, WINDOW_BYTES};
 
 /// Read at a time of a window that the disk cannot read as a whole.

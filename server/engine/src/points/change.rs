@@ -13,8 +13,8 @@ use holdfast_catalog::{Catalog, DeletionRecord, PointRecord};
 use holdfast_types::ids::{BackupId, RepositoryId};
 use holdfast_volume::{BlobName, Volume, VolumeError};
 
-use super::name::{PointName, vm_folder};
-use super::places::{Expected, revisions};
+use super::{Expected, revisions};
+use super::{PointName, vm_folder};
 use super::{encode, seal};
 use crate::error::EngineError;
 use crate::generation;

@@ -7,10 +7,11 @@ use holdfast_catalog::{Catalog, CatalogError, PointRecord, PointState};
 use holdfast_types::ids::{BackupId, RepositoryId};
 use holdfast_volume::{BlobName, Volume};
 
-use super::store::read;
-use super::{places, renames};
+use super::read;
+use super::renames;
 use crate::error::EngineError;
-use crate::progress::Progress;
+use crate::jobs::Progress;
+use crate::points;
 
 /// Restore points entered in one transaction: at 256 disks each, 28 MiB of points.
 const ENTERED_PER_TRANSACTION: usize = 64;
@@ -126,14 +127,14 @@ pub(crate) fn compare(
     let Between { volume, catalog, recovered, only, .. } = between;
     let mut comparison = Comparison::default();
     let commits = catalog.commits()?;
-    let (mut rows, mut counts) = (Rows::read(catalog)?, places::count(volume)?);
+    let (mut rows, mut counts) = (Rows::read(catalog)?, points::count(volume)?);
     if let Some(only) = only {
         rows.states.retain(|backup, _| only.contains(backup));
         counts.retain(|backup, _| only.contains(backup));
     }
     let Differences { differing, without_point } = rows.against(counts);
     let asked: HashSet<BackupId> = differing.iter().map(|one| one.backup).collect();
-    let mut names = if asked.is_empty() { BTreeMap::new() } else { places::all_of(volume, &asked)? };
+    let mut names = if asked.is_empty() { BTreeMap::new() } else { points::all_of(volume, &asked)? };
     let total = differing.len() as u64;
     if recovered && !rest_policies(catalog, &mut comparison, refused)? {
         comparison.waiting_count = total;
@@ -190,7 +191,7 @@ pub(super) fn enter_these(
 ) -> Result<Comparison, EngineError> {
     let Between { volume, catalog, .. } = between;
     let (mut comparison, mut batch) = (Comparison::default(), Vec::new());
-    for (backup, names) in places::all_of(volume, asked)? {
+    for (backup, names) in points::all_of(volume, asked)? {
         let highest = names.first().map_or(0, |(revision, _)| *revision);
         let one = Differing { backup, row: None, count: 1, highest };
         batch.extend(highest_readable(between, &one, names, &mut comparison));

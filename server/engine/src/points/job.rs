@@ -11,15 +11,15 @@ use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobName, VolumeError};
 use parking_lot::Mutex;
 
+use super::PointName;
 use super::change::{reseal, reseal_looking};
 use super::compare::{Between, Comparison, compare};
-use super::name::PointName;
-use super::store::read;
+use super::read;
 use super::{encode, seal};
 use crate::core::Core;
 use crate::error::EngineError;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Job, JobError, JobProgress, Step};
-use crate::progress::NoProgress;
 use crate::recipe::TreeReader;
 use crate::recovery::{self, OpenSummary};
 use crate::store::NodeReader;

@@ -8,13 +8,12 @@ use holdfast_types::ids::{BackupId, NamespaceId, RepositoryId, RunId, SessionId}
 use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 use ulid::Ulid;
 
-use super::name::PointName;
+use super::read;
 use super::record::decode;
-use super::store::read;
 use super::*;
 use crate::error::EngineError;
 use crate::format::point::Point;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::tests::Bench;
 
 const REPOSITORY: RepositoryId = RepositoryId(Ulid(0xA1));
@@ -268,4 +267,62 @@ fn hostile_bodies_are_refused_and_cost_little() {
     blob.append(&vec![0; (1 << 20) + 1]).unwrap();
     blob.seal().unwrap();
     assert!(matches!(read(&volume, REPOSITORY, &name), Err(EngineError::Damaged(_))));
+}
+
+#[test]
+fn every_name_has_a_place_of_its_own_that_reads_back() {
+    let mut places = std::collections::HashSet::new();
+    let long = "é".repeat(100);
+    for vm in
+        ["web", "Web", "wEB", "..", ".", "a/b", "a_b", "ä", "ö", &long, &"x".repeat(200), "web-1", "日本"]
+    {
+        let mut point = point(1, "default");
+        vm.clone_into(&mut point.attempt.vm);
+        let name = PointName { backup: point.backup, revision: u32::MAX };
+        let blob = name.blob(&point);
+        assert_eq!(PointName::parse(&blob), Some(name), "{blob}");
+        assert!(places.insert(blob.as_str().to_owned()), "{blob}");
+    }
+}
+
+#[test]
+fn the_place_is_stable() {
+    let mut point = point(1, "Berlin & Köln");
+    "Web-01.example".clone_into(&mut point.attempt.vm);
+    let blob = PointName { backup: point.backup, revision: 1 }.blob(&point);
+    assert_eq!(
+        blob.as_str(),
+        "points/fbba95c3072150b37c7f8873a280a82f/f0bced293751cbb05003659cf4fd744e/01hf7yat000000000000000001.1"
+    );
+}
+
+#[test]
+fn folders_that_show_names_are_told_from_hashes() {
+    let is = |text: &str| is_hashed(&BlobName::new(text).unwrap());
+    let (hash, id) = ("f0bced293751cbb05003659cf4fd744e", "01hf000000000000000000000z");
+    assert!(is("points") && is(&format!("points/{hash}")) && is(&format!("points/{hash}/{hash}/{id}.1")));
+    for (namespace, vm) in [("default-1c2d", hash), (hash, "web-1-3c4d"), (hash, "f0bc")] {
+        assert!(!is(&format!("points/{namespace}/{vm}/{id}.1")), "{namespace}/{vm}");
+    }
+}
+
+#[test]
+fn nothing_else_is_a_point() {
+    let id = "01hf000000000000000000000z";
+    let is = |text: &str| PointName::parse(&BlobName::new(text).unwrap()).is_some();
+    assert!(is(&format!("points/n/v/{id}.1")));
+    for other in [
+        format!("points/n/{id}.1"),
+        format!("points/n/v/w/{id}.1"),
+        format!("point/n/v/{id}.1"),
+        format!("points/n/v/{id}"),
+        format!("points/n/v/{id}.0"),
+        format!("points/n/v/{id}.01"),
+        format!("points/n/v/{id}.1.1"),
+        format!("points/n/v/{id}.4294967296"),
+        format!("points/n/v/9{}.1", id.get(1..).unwrap()),
+        format!("points/n/v/{}.1", id.get(1..).unwrap()),
+    ] {
+        assert!(!is(&other), "{other}");
+    }
 }

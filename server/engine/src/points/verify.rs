@@ -7,11 +7,11 @@ use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobName, list_all};
 
 use super::job::write_anew;
-use super::name::{PointName, folder};
-use super::store::read;
+use super::read;
+use super::{PointName, folder};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::progress::Progress;
+use crate::jobs::Progress;
 
 /// Records of deletions read at a time.
 const DELETIONS_PER_PAGE: u32 = 1000;

@@ -146,3 +146,16 @@ fn a_limit_that_is_raised_counts_at_once() {
     bench.fixture.set_quota(bench.fixture.default.id, &raised, "test").unwrap();
     session.add_stored(DATA, 11).unwrap();
 }
+
+#[test]
+fn sizes_read_well() {
+    for (count, text) in [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1_999, "1.9 kB (1999 bytes)"),
+        (2_000_000_000_000, "2.0 TB (2000000000000 bytes)"),
+        (u64::MAX, "18446744.0 TB (18446744073709551615 bytes)"),
+    ] {
+        assert_eq!(bytes(count), text);
+    }
+}

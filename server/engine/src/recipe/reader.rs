@@ -8,8 +8,8 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::{extent_count, extent_len};
 use parking_lot::Mutex;
 
-use super::node::NodeSource;
-use super::shape::{entries_in_page, page_count, root_level};
+use super::NodeSource;
+use super::{entries_in_page, page_count, root_level};
 use crate::format::recipe::{
     ExtentEntry, ExtentNode, NodeError, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage,
 };

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 
 use bytes::Bytes;
@@ -188,4 +188,29 @@ fn one_extent_a_page_costs_no_page_each() {
         }
     }
     assert!(matches!(refused, Some((65_536, BuildError::Scattered))), "{refused:?}");
+}
+
+proptest! {
+    #[test]
+    fn behaves_like_a_set(steps in proptest::collection::vec((0u64..200, 0u64..20), 0..60)) {
+        let mut intervals = Intervals::default();
+        let mut model = BTreeSet::new();
+        for (start, len) in steps {
+            let range = start..start + len;
+            let shared = range.clone().find(|number| model.contains(number));
+            prop_assert_eq!(intervals.overlap(&range).is_some(), shared.is_some());
+            prop_assert_eq!(intervals.covers(&range), range.clone().all(|number| model.contains(&number)));
+            if shared.is_none() {
+                intervals.insert(range.clone());
+                model.extend(range);
+            }
+            prop_assert_eq!(intervals.count(), model.len() as u64);
+            let listed: Vec<u64> = intervals.iter().flatten().collect();
+            prop_assert_eq!(&listed, &model.iter().copied().collect::<Vec<_>>());
+            prop_assert!(intervals.contains(start) == model.contains(&start));
+            // Adjacent ranges are one.
+            let ranges: Vec<_> = intervals.iter().collect();
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+    }
 }

@@ -8,6 +8,10 @@
 //!
 //! Memory: four bytes for each extent node (160 MiB for 10¹⁰ references), and for each chunk of the data containers of a
 //! window, which are taken in one after the other.
+//!
+//! **Shares.** Live, freed and attributed bytes are counted alike: a chunk takes a part of its region's stored bytes by its plain length, and an equal part of what the container has beside
+//! its regions (header, region headers, directory, footer). Parts are differences of rounded prefixes, so those of all
+//! chunks of a container add up to the length of its file, to the byte.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,13 +23,10 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, VmId};
 use parking_lot::RwLock;
 
-use super::bits::AllBits;
 use super::control::{Control, Pacer, Phase};
-use super::live::{Candidates, Scope, is_live_data};
+use super::live::{AllBits, Candidates, Scope, is_live_data};
 use super::owners::{Holder, Holders, Share, ShareList};
-use super::pages::{PageTask, Pages};
-use super::roots::{Root, Roots};
-use super::shares::Shares;
+use super::roots::{PageTask, Pages, Root, Roots};
 use super::trail::{Finder, Lead, NodeRegions, Trail};
 use crate::container::OpenContainer;
 use crate::core::Core;
@@ -39,7 +40,7 @@ const THREADS: usize = 2;
 /// MiB for 64 million chunks, which are 1 TB in chunks of 16 KiB.
 const WINDOW_BYTES: u64 = 8 << 20;
 
-/// What one restore point holds.
+/// Bytes that one restore point holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupShare {
     pub backup: BackupId,
@@ -52,15 +53,15 @@ pub struct BackupShare {
 /// Whose the live bytes of data containers are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attribution {
-    /// Of all data containers. What is attributed adds up to it.
+    /// Live bytes of all data containers; attributed bytes add up to it.
     pub live_bytes: u64,
-    /// Whether every recipe could be followed.
+    /// True if every recipe could be followed.
     pub is_complete: bool,
-    /// Of every restore point; those of one VM together and oldest first.
+    /// Shares of every restore point; those of one VM together and oldest first.
     pub backups: Vec<BackupShare>,
-    /// What only restore points of this VM have.
+    /// Bytes that only restore points of this VM have.
     pub vms: BTreeMap<VmId, u64>,
-    /// What only restore points of this job have.
+    /// Bytes that only restore points of this job have.
     pub jobs: BTreeMap<(NamespaceId, String), u64>,
 }
 
@@ -162,7 +163,7 @@ struct Window<'a> {
     chunks: Lists,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Walk<'a> {
     core: &'a Core,
     control: &'a Control,
@@ -404,7 +405,7 @@ impl<'w> Worker<'w> {
     }
 }
 
-/// What was attributed so far.
+/// Bytes attributed so far.
 struct Sums<'a> {
     holders: &'a Holders,
     live_bytes: u64,
@@ -471,5 +472,69 @@ impl<'a> Sums<'a> {
         let backups = backups.collect();
         let Self { live_bytes, vms, jobs, .. } = self;
         Attribution { live_bytes, is_complete, backups, vms, jobs }
+    }
+}
+
+/// Shares of the chunks of one container.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shares {
+    overhead_bytes: u64,
+    chunks: u64,
+}
+
+impl Shares {
+    pub(super) fn of(container: &OpenContainer) -> Self {
+        let regions = container.directory().regions_with_ends();
+        let stored: u64 = regions.map(|(record, _)| u64::from(record.stored_bytes)).sum();
+        let chunks = container.directory().chunk_count() as u64;
+        Self { overhead_bytes: container.stored_bytes().saturating_sub(stored), chunks }
+    }
+
+    /// Bytes that chunk `number` of the same container takes.
+    pub(super) fn bytes(&self, container: &OpenContainer, number: u32) -> u64 {
+        let directory = container.directory();
+        let place = directory.place_of(number);
+        let chunk = place.and_then(|(region, slot)| {
+            let (record, chunk) = (directory.region(region)?, directory.chunk(region, slot)?);
+            let upto = |end: u32| part(record.stored_bytes.into(), end.into(), record.plain_bytes.into());
+            Some(upto(chunk.offset + chunk.bytes) - upto(chunk.offset))
+        });
+        let number = u64::from(number);
+        let overhead = part(self.overhead_bytes, number + 1, self.chunks)
+            - part(self.overhead_bytes, number, self.chunks);
+        chunk.unwrap_or(0) + overhead
+    }
+}
+
+/// `bytes` × `of` ÷ `all`, rounded down. Bounded by the container's 32 MiB squared.
+const fn part(bytes: u64, of: u64, all: u64) -> u64 {
+    match (bytes * of).checked_div(all) {
+        Some(part) => part,
+        None => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_volume::MemoryVolume;
+
+    use super::*;
+    use crate::container::testing::{open, sample_regions, seal};
+
+    #[test]
+    fn the_shares_of_all_chunks_add_up_to_the_file() {
+        let volume = MemoryVolume::new();
+        for number in 1..20u8 {
+            seal(&volume, number.into(), &sample_regions(number));
+            let container = open(&volume, number.into());
+            let shares = Shares::of(&container);
+            let chunks = u32::try_from(container.directory().chunk_count()).unwrap();
+            let of_chunks: Vec<u64> = (0..chunks).map(|chunk| shares.bytes(&container, chunk)).collect();
+            assert_eq!(of_chunks.iter().sum::<u64>(), container.stored_bytes());
+            assert!(of_chunks.iter().all(|bytes| *bytes > 0), "{of_chunks:?}");
+            assert!(of_chunks[2] > of_chunks[3], "40 bytes of noise take more than one byte");
+        }
+        seal(&volume, 99, &[]);
+        assert_eq!(Shares::of(&open(&volume, 99)).bytes(&open(&volume, 99), 0), 0);
     }
 }

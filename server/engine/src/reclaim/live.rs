@@ -1,11 +1,15 @@
-//! Which chunks of which containers are live, and the containers a round looks at.
+//! Live chunks of containers (a bit for each, set by several threads), and the containers a round looks at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use holdfast_catalog::{Catalog, ContainerRecord, ContainerState};
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
+use parking_lot::RwLock;
 use roaring::RoaringTreemap;
 
+use crate::container::OpenContainer;
 use crate::error::EngineError;
 
 const WORD_BITS: u32 = u64::BITS;
@@ -81,12 +85,12 @@ impl SlotSet {
         self.chunks
     }
 
-    /// Whether all chunks are in the set: so it is of a container without any.
+    /// Returns true if all chunks are in the set: so it is of a container without any.
     pub(crate) const fn is_full(&self) -> bool {
         self.live == self.chunks
     }
 
-    /// Whether no chunk is.
+    /// Returns true if no chunk is.
     pub(crate) const fn is_empty(&self) -> bool {
         self.live == 0
     }
@@ -105,28 +109,6 @@ impl SlotSet {
         all.chain(bits)
     }
 
-    /// Adds what is in `other`, a set of the same container.
-    pub(crate) fn union(&mut self, other: &Self) {
-        assert_eq!(self.chunks, other.chunks, "sets of two containers");
-        if self.is_full() || other.is_empty() {
-            return;
-        }
-        if self.is_empty() || other.is_full() {
-            self.clone_from(other);
-            return;
-        }
-        for (word, others) in self.words.iter_mut().zip(&other.words) {
-            *word |= others;
-        }
-        self.live = self.words.iter().map(|word| word.count_ones()).sum();
-        self.shrink();
-    }
-
-    /// Memory it takes beside itself.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.words)
-    }
-
     fn shrink(&mut self) {
         if self.live == 0 || self.live == self.chunks {
             self.words = Box::default();
@@ -139,7 +121,7 @@ pub(crate) const fn words_for(chunks: u32) -> usize {
     chunks.div_ceil(WORD_BITS) as usize
 }
 
-/// Of every container looked at, which chunks are live, and whose they are.
+/// Live chunks of every container looked at, and whose they are.
 #[derive(Debug, Default)]
 pub(crate) struct LiveMap {
     live: BTreeMap<ContainerId, SlotSet>,
@@ -202,7 +184,7 @@ impl Scope {
     }
 }
 
-/// What the mark may keep of one window's containers: 128 MiB are 10⁹ chunks, 16 TB of data in chunks of 16 KiB. What
+/// Memory that the mark may keep for one window's containers: 128 MiB are 10⁹ chunks, 16 TB of data in chunks of 16 KiB. What
 /// is stored beyond is looked at in a window of its own.
 pub(crate) const WINDOW_BYTES: u64 = 128 << 20;
 
@@ -226,7 +208,7 @@ pub(crate) struct Candidate {
     pub(crate) chunks: u32,
 }
 
-/// Whether a container's data counts for figures: what is damaged as a whole does not.
+/// Returns true if a container's data counts for figures: what is damaged as a whole does not.
 pub(crate) fn is_live_data(row: &ContainerRecord) -> bool {
     row.class == ContainerClass::Data && row.state == ContainerState::Live
 }
@@ -289,9 +271,126 @@ impl Candidates {
         self.0.len()
     }
 
-    /// What a mark may keep of them.
+    /// Memory that a mark may keep for them.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.0.iter().map(|one| window_share(one.chunks)).sum()
+    }
+}
+
+/// One container's.
+#[derive(Debug)]
+pub(super) struct Bits {
+    chunks: u32,
+    words: Box<[AtomicU64]>,
+    /// True if all of it counts as live: a chunk that is nowhere sound may still be got out of it one day.
+    keep: AtomicBool,
+    /// The VM whose restore point led here first.
+    vm: OnceLock<VmId>,
+}
+
+impl Bits {
+    fn new(chunks: u32) -> Self {
+        let words = (0..words_for(chunks)).map(|_| AtomicU64::new(0)).collect();
+        Self { chunks, words, keep: AtomicBool::new(false), vm: OnceLock::new() }
+    }
+
+    /// A restore point of this VM leads here; the first one counts.
+    pub(super) fn met_by(&self, vm: VmId) {
+        self.vm.get_or_init(|| vm);
+    }
+
+    /// Sets the bits of `mask` in word `place`; those of them that were not set.
+    pub(super) fn set(&self, place: usize, mask: u64) -> u64 {
+        let Some(word) = self.words.get(place) else { return 0 };
+        // Most are set already, and to look is cheaper than to change.
+        if word.load(Ordering::Relaxed) & mask == mask {
+            return 0;
+        }
+        mask & !word.fetch_or(mask, Ordering::Relaxed)
+    }
+
+    /// As [`Bits::set`], one chunk by its number. Whether it was not set.
+    pub(super) fn set_one(&self, number: u32) -> bool {
+        let (place, mask) = split(number);
+        self.set(place, mask) != 0
+    }
+}
+
+/// Word and bit of a chunk.
+pub(super) const fn split(number: u32) -> (usize, u64) {
+    ((number / u64::BITS) as usize, 1 << (number % u64::BITS))
+}
+
+/// Bits of all containers that a mark has met: of data containers only the candidates', of recipe containers all,
+/// because a node's bit says that it was visited.
+#[derive(Debug)]
+pub(super) struct AllBits<'a> {
+    candidates: &'a Candidates,
+    met: RwLock<HashMap<ContainerId, Arc<Bits>>>,
+}
+
+impl<'a> AllBits<'a> {
+    pub(super) fn new(candidates: &'a Candidates) -> Self {
+        Self { candidates, met: RwLock::default() }
+    }
+
+    /// A container's; `None` when it is not looked at.
+    pub(super) fn of(&self, container: &OpenContainer) -> Option<Arc<Bits>> {
+        let (id, class) = (container.id(), container.class());
+        let wanted = match class {
+            ContainerClass::Recipe => true,
+            ContainerClass::Data => self.candidates.get(id).is_some_and(|one| one.class == class),
+        };
+        let chunks = u32::try_from(container.directory().chunk_count()).unwrap_or(u32::MAX);
+        wanted.then(|| self.get_or_add(id, chunks))
+    }
+
+    /// Nothing of a container may go.
+    pub(super) fn keep(&self, id: ContainerId) {
+        if let Some(candidate) = self.candidates.get(id) {
+            self.get_or_add(id, candidate.chunks).keep.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn get_or_add(&self, id: ContainerId, chunks: u32) -> Arc<Bits> {
+        if let Some(bits) = self.met.read().get(&id) {
+            return Arc::clone(bits);
+        }
+        Arc::clone(self.met.write().entry(id).or_insert_with(|| Arc::new(Bits::new(chunks))))
+    }
+
+    /// Asserts that the bits of the window's containers keep to what was said of them: what the window was cut by, and
+    /// the rest of a word for each.
+    pub(super) fn check_bound(&self) {
+        let met = self.met.read();
+        let taken = |(id, bits): (&ContainerId, &Arc<Bits>)| {
+            self.candidates.get(*id).map(|_| (size_of_val(&*bits.words) + size_of::<Bits>()) as u64)
+        };
+        let bytes: u64 = met.iter().filter_map(taken).sum();
+        let bound = self.candidates.memory_bytes();
+        assert!(bytes <= bound, "the mark's bits take {bytes} bytes; the window was said to take {bound}");
+    }
+
+    /// Live chunks of each candidate.
+    pub(super) fn into_map(self) -> LiveMap {
+        let mut met = self.met.into_inner();
+        let mut map = LiveMap::default();
+        for candidate in self.candidates.iter() {
+            // Taken out one by one, so that two copies of one container's are there at a time and never of all.
+            let live = match met.remove(&candidate.id) {
+                None => SlotSet::new(candidate.chunks),
+                Some(bits) if bits.keep.load(Ordering::Relaxed) => SlotSet::full(bits.chunks),
+                Some(bits) => {
+                    if let Some(vm) = bits.vm.get() {
+                        map.insert_vm(candidate.id, *vm);
+                    }
+                    let words = bits.words.iter().map(|word| word.load(Ordering::Relaxed));
+                    SlotSet::from_words(bits.chunks, words)
+                }
+            };
+            map.insert(candidate.id, live);
+        }
+        map
     }
 }
 

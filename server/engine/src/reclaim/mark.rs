@@ -19,12 +19,10 @@ use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId};
 use parking_lot::Mutex;
 
-use super::bits::{AllBits, Bits, split};
+use super::attribution::Shares;
 use super::control::{Control, Pacer, Phase};
-use super::live::{Candidates, LiveMap, Scope};
-use super::pages::{PageTask, Pages};
-use super::roots::{Root, Roots};
-use super::shares::Shares;
+use super::live::{AllBits, Bits, Candidates, LiveMap, Scope, split};
+use super::roots::{PageTask, Pages, Root, Roots};
 use super::trail::{Finder, Lead, NodeRegions, Trail};
 use crate::container::OpenContainer;
 use crate::core::Core;

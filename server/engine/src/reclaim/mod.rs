@@ -11,44 +11,31 @@
 //!   (incomplete), and nothing of that namespace is removed.
 
 pub(crate) mod attribution;
-pub(crate) mod batches;
-mod bits;
-mod contested;
 pub(crate) mod control;
-mod encoders;
-mod freed;
-mod freezing;
 pub(crate) mod live;
 pub(crate) mod mark;
-mod moving;
 mod owners;
-mod pages;
+mod pipeline;
 pub(crate) mod places;
 mod plan;
 pub(crate) mod repack;
 mod report;
 pub(crate) mod roots;
 mod round;
-mod rounds;
-pub(crate) mod shares;
-mod source;
-pub(crate) mod squeeze;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod tiering;
 mod trail;
-mod watch;
 
 pub use attribution::{Attribution, BackupShare};
 pub use control::{Control, ControlProgress, Phase};
-pub use freed::Freed;
-pub(crate) use freed::freed_by_deleting;
+#[cfg(test)]
+pub(crate) use report::RoundStep;
+pub(crate) use report::freed_by_deleting;
 pub use report::{
-    Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
+    Freed, Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
 };
-pub(crate) use round::run;
+pub(crate) use round::{Rounds, run};
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};
-pub(crate) use rounds::Rounds;
-#[cfg(test)]
-pub(crate) use watch::RoundStep;

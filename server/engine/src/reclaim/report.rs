@@ -1,9 +1,16 @@
-//! What a round is asked for, and what it tells.
+//! The options of a round, its report and steps, and what deleting restore points would free.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use holdfast_types::ids::{BackupId, NamespaceId};
+
+use super::control::Control;
+use super::live::{Candidates, WINDOW_BYTES, is_live_data};
+use super::mark::{Taken, only_in};
+use super::roots::{Root, Roots};
+use crate::core::Core;
+use crate::error::EngineError;
 
 /// Containers of which less than this is live are copied forward, in percent. To free a byte of a container of which
 /// the share s is live, s/(1-s) bytes are written: at 85 %, six.
@@ -14,7 +21,7 @@ pub const LIVE_SHARE_PCT: u8 = 85;
 /// One that finds a hundredth of everything dead, all over the repository, does not rewrite it for that.
 pub const COPIED_PER_FREED: u8 = 3;
 
-/// What a round does.
+/// Options of a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReclaimOptions {
     /// Containers of which less than this is live, in percent, are copied forward; 0: only what is wholly dead goes.
@@ -22,7 +29,7 @@ pub struct ReclaimOptions {
     /// Others of which something is dead are, too, the sparsest first, while all of them together cost no more bytes
     /// written for each byte freed than this.
     pub copied_per_freed: u8,
-    /// Whether small containers are merged.
+    /// True if small containers are merged.
     pub merge: bool,
     /// Recompresses old containers.
     pub squeeze: Option<Squeeze>,
@@ -37,7 +44,7 @@ pub struct ReclaimOptions {
 /// Which containers are recompressed, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Squeeze {
-    /// Of zstd.
+    /// Compression level of zstd.
     pub level: i32,
     /// Containers that were made at least so long ago.
     pub min_age_days: u32,
@@ -46,7 +53,7 @@ pub struct Squeeze {
 /// Which containers are given up here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moving {
-    /// Those that no restore point needs that is younger.
+    /// Age below which a restore point keeps the containers it needs.
     pub min_age_days: u32,
     /// While less than this share of the volume is free, in percent.
     pub until_free_pct: u8,
@@ -56,7 +63,7 @@ pub struct Moving {
 /// its days.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Freezing {
-    /// Of restore points that no rule is about.
+    /// Minimum age of restore points that no rule is about.
     pub min_age_days: u32,
     /// The first that covers a restore point counts.
     pub rules: Vec<FreezingRule>,
@@ -90,14 +97,14 @@ impl Default for ReclaimOptions {
     }
 }
 
-/// What a round found and did. Bytes are those of container files.
+/// Results of a round. Bytes are those of container files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReclaimReport {
     /// Containers looked at.
     pub containers: u64,
-    /// What no restore point needs, in containers that were looked at: to the byte.
+    /// Bytes that no restore point needs, in containers that were looked at: to the byte.
     pub dead_bytes: u64,
-    /// Of these, what the round was to free: wholly dead containers, and the dead part of those to be copied forward.
+    /// Those of them that the round was to free: wholly dead containers, and the dead part of those to be copied forward.
     pub cleanable_bytes: u64,
     /// By how much the volume has less to hold: what was deleted, less what was written.
     pub freed_bytes: u64,
@@ -111,7 +118,7 @@ pub struct ReclaimReport {
     pub containers_held: u64,
     /// Small containers that were merged.
     pub small_merged: u64,
-    /// Of containers that were recompressed, without what of them was dead.
+    /// Bytes of containers that were recompressed, without dead ones.
     pub squeezed_bytes_before: u64,
     pub squeezed_bytes_after: u64,
     /// Containers that lie far away alone now, and their bytes.
@@ -147,3 +154,98 @@ pub struct Incomplete {
     pub disk: String,
     pub reason: String,
 }
+
+/// Bytes that only some restore points refer to. Each chunk counts with its part of what its container takes, such that the
+/// chunks of a container add up to the length of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Freed {
+    /// Chunks of disks.
+    pub data_bytes: u64,
+    /// Recipe nodes.
+    pub recipe_bytes: u64,
+    /// True if everything was followed. Otherwise something of other restore points cannot be read, which may need
+    /// some of this, too.
+    pub is_exact: bool,
+}
+
+impl Freed {
+    /// All of it.
+    pub const fn total_bytes(&self) -> u64 {
+        self.data_bytes + self.recipe_bytes
+    }
+}
+
+/// See [`Engine::freed_by_deleting`](crate::Engine::freed_by_deleting).
+pub(crate) fn freed_by_deleting(
+    core: &Core,
+    backups: &[BackupId],
+    control: &Control,
+) -> Result<Freed, EngineError> {
+    freed_in_windows(core, backups, control, WINDOW_BYTES)
+}
+
+pub(super) fn freed_in_windows(
+    core: &Core,
+    backups: &[BackupId],
+    control: &Control,
+    window_bytes: u64,
+) -> Result<Freed, EngineError> {
+    let mut namespaces = HashSet::new();
+    for id in backups {
+        let not_found = || EngineError::NotFound { what: "backup", name: id.to_string() };
+        namespaces.insert(core.catalog.backup(*id)?.ok_or_else(not_found)?.namespace);
+    }
+    let chosen: HashSet<BackupId> = backups.iter().copied().collect();
+    // Namespaces share nothing.
+    let (roots, _) = Roots::load(core)?.split(|root: &Root| namespaces.contains(&root.namespace));
+    let (theirs, others) = roots.split(|root| chosen.contains(&root.backup));
+    let mut freed = Freed { data_bytes: 0, recipe_bytes: 0, is_exact: true };
+    let mut after = None;
+    loop {
+        let window = Candidates::window(&*core.catalog, after, window_bytes, |row| {
+            is_live_data(row) && namespaces.contains(&row.namespace)
+        })?;
+        let (candidates, last) = match (window, after) {
+            (Some((candidates, last)), _) => (candidates, Some(last)),
+            // Recipes alone.
+            (None, None) => (Candidates::default(), None),
+            (None, Some(_)) => return Ok(freed),
+        };
+        let (Taken { data_bytes, recipe_bytes }, marked) =
+            only_in(core, &theirs, &others, &candidates, control)?;
+        freed.data_bytes += data_bytes;
+        // The same in every window.
+        freed.recipe_bytes = recipe_bytes;
+        freed.is_exact &= marked.incomplete.is_empty();
+        if last.is_none() {
+            return Ok(freed);
+        }
+        after = last;
+    }
+}
+
+/// How far a round is, for tests that do something in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RoundStep {
+    /// Chunks that sessions hold are kept, and their containers are known.
+    Begun,
+    /// The containers that are looked at are known.
+    Listed,
+    /// So are the roots.
+    Rooted,
+    Marked,
+    /// Copies are in the index.
+    Copied,
+    /// The catalog has condemned containers.
+    Condemned,
+    Deleted,
+}
+
+impl RoundStep {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Begun, Self::Listed, Self::Rooted, Self::Marked, Self::Copied, Self::Condemned, Self::Deleted];
+}
+
+/// Told of each step.
+pub(crate) type Watch<'a> = &'a (dyn Fn(RoundStep) + Send + Sync);

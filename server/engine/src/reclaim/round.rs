@@ -7,21 +7,21 @@
 //! does, and the next round begins anew.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use holdfast_catalog::ContainerRecord;
 use holdfast_types::ids::{ContainerClass, NamespaceId};
+use parking_lot::{Mutex, MutexGuard};
 use roaring::RoaringTreemap;
 
-use super::contested::sealed_namespaces;
 use super::control::Control;
-use super::freezing;
 use super::live::{Candidates, Scope, WINDOW_BYTES};
 use super::mark::{Finding, Marked, mark};
-use super::moving;
-use super::report::{Incomplete, ReclaimOptions, ReclaimReport};
+use super::plan::sealed_namespaces;
+use super::report::{Incomplete, ReclaimOptions, ReclaimReport, RoundStep, Watch};
 use super::roots::{Root, Roots};
 use super::sweep::Sweep;
-use super::watch::{RoundStep, Watch};
+use super::tiering;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::in_use::Recipe;
@@ -73,10 +73,10 @@ pub(crate) fn run_watched(
         Sweep::new(core, options, control, &mut report, watch).squeeze(squeeze)?;
     }
     if let Some(moving) = options.moving.as_ref().filter(|_| !options.dry_run) {
-        moving::run(core, moving, control, &mut report)?;
+        tiering::move_away(core, moving, control, &mut report)?;
     }
     if let Some(freezing) = options.freezing.as_ref().filter(|_| !options.dry_run) {
-        freezing::run(core, freezing, || round.roots(), control, &mut report)?;
+        tiering::freeze(core, freezing, || round.roots(), control, &mut report)?;
     }
     report.freed_bytes = report.deleted_bytes.saturating_sub(report.copied_bytes);
     Ok(report)
@@ -229,5 +229,80 @@ fn told(namespace: NamespaceId, finding: &Finding) -> Incomplete {
         vm: finding.vm.clone(),
         disk: finding.disk.to_string(),
         reason: finding.reason.clone(),
+    }
+}
+
+/// One round at a time, and none once the engine stops.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// Held by the round in progress.
+    running: Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    current: Option<Arc<Control>>,
+}
+
+/// The right to be the round in progress.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    rounds: &'a Rounds,
+    _running: MutexGuard<'a, ()>,
+}
+
+impl Rounds {
+    /// Begins a round.
+    ///
+    /// # Errors
+    /// [`EngineError::RoundInProgress`]; [`EngineError::Unavailable`] once [closed](Rounds::close).
+    pub(crate) fn begin(&self, control: &Arc<Control>) -> Result<Turn<'_>, EngineError> {
+        let running = self.running.try_lock().ok_or(EngineError::RoundInProgress)?;
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(EngineError::Unavailable);
+        }
+        state.current = Some(Arc::clone(control));
+        Ok(Turn { rounds: self, _running: running })
+    }
+
+    /// Stops the round in progress, waits for its end, and lets none begin.
+    pub(crate) fn close(&self) {
+        {
+            let mut state = self.state.lock();
+            state.closed = true;
+            if let Some(control) = &state.current {
+                control.stop();
+            }
+        }
+        drop(self.running.lock());
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.rounds.state.lock().current = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_round_at_a_time_and_none_once_closed() {
+        let (rounds, control) = (Rounds::default(), Arc::new(Control::default()));
+        let turn = rounds.begin(&control).unwrap();
+        assert!(matches!(rounds.begin(&control), Err(EngineError::RoundInProgress)));
+        std::thread::scope(|scope| {
+            scope.spawn(|| rounds.close());
+            while !control.is_stopped() {
+                std::thread::yield_now();
+            }
+            drop(turn);
+        });
+        assert!(matches!(rounds.begin(&control), Err(EngineError::Unavailable)));
     }
 }

@@ -11,17 +11,13 @@ use holdfast_catalog::ContainerRecord;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
 
-use super::batches::{Batch, Chosen, batches};
-use super::contested::with_contested;
+use super::attribution::Shares;
 use super::control::{Control, Phase};
 use super::live::{Candidate, LiveMap, SlotSet};
-use super::plan::{self, Victim};
-use super::repack::{Copied, RepackOptions, copy_forward};
-use super::report::{Incomplete, ReclaimOptions, ReclaimReport, Squeeze};
+use super::plan::{self, Batch, Chosen, Victim, batches, with_contested};
+use super::repack::{self, Copied, RepackOptions, copy_forward};
+use super::report::{Incomplete, ReclaimOptions, ReclaimReport, RoundStep, Squeeze, Watch};
 use super::roots::Roots;
-use super::shares::Shares;
-use super::squeeze;
-use super::watch::{RoundStep, Watch};
 use crate::container_repair;
 use crate::core::Core;
 use crate::error::EngineError;
@@ -359,11 +355,11 @@ impl<'a> Sweep<'a> {
         let core = self.core;
         let age_ms = i64::from(how.min_age_days).saturating_mul(DAY_MS);
         let made_before_ms = core.clock.now_ms().saturating_sub(age_ms);
-        let options = squeeze::Squeeze { level: how.level, made_before_ms, threads: SQUEEZE_THREADS };
+        let options = repack::Squeeze { level: how.level, made_before_ms, threads: SQUEEZE_THREADS };
         let control = self.control;
         control.begin(Phase::Squeezing, 0);
         let replace = |victims: &[Victim], copied: &Copied| self.replace_squeezed(victims, copied);
-        let done = squeeze::squeeze(core, &options, control, replace)?;
+        let done = repack::squeeze(core, &options, control, replace)?;
         self.report.squeezed_bytes_before += done.bytes_before;
         self.report.squeezed_bytes_after += done.bytes_after;
         Ok(())

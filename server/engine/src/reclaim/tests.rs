@@ -13,9 +13,9 @@ use proptest::prelude::*;
 
 use super::attribution::attribute_in_windows;
 use super::control::Control;
-use super::freed::freed_in_windows;
 use super::live::{Candidates, Scope};
 use super::mark::{Marked, mark};
+use super::report::freed_in_windows;
 use super::roots::Roots;
 use crate::engine::Engine;
 use crate::error::EngineError;

@@ -123,10 +123,6 @@ impl<'a> Finder<'a> {
         Self { core, scope, domain: core.store.domain(namespace) }
     }
 
-    pub(super) const fn domain(&self) -> &Domain {
-        &self.domain
-    }
-
     /// The copy that look-ups prefer. (A7) What is known to be damaged is no answer.
     fn look_up(
         &self,

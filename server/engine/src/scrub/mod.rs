@@ -14,31 +14,31 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | passes that are asked for |
+//! | `mod.rs` | passes that are asked for; proving a container, and the parity of a group |
 //! | `job` | the job, and when it rests |
 //! | `work` | the place, and what is done in which order |
-//! | `containers` | proving a container |
-//! | `parity` | proving the parity of a group |
 //! | `restore_points` | proving a restore point |
 
-mod containers;
 mod job;
-mod parity;
 mod restore_points;
 mod work;
 
 use std::sync::Arc;
 
-use holdfast_catalog::ScrubPhase;
+use holdfast_catalog::{ContainerRecord, ContainerState, ScrubPhase};
+use holdfast_types::ids::ContainerId;
 use parking_lot::Mutex;
 
+use self::work::{Next, TRIES, Work};
+use crate::container::{ContainerError, OpenContainer, scan_container_while};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::jobs::Budget;
-use crate::progress::Progress;
+use crate::jobs::{Budget, Progress};
+use crate::parity;
+use crate::store::lost;
+
 pub use job::Load;
 pub(crate) use job::ScrubJob;
-use work::{Next, TRIES, Work};
 
 /// Days of a pass unless told otherwise. A disk that rots does so over months, and a chunk heals only while it is still
 /// on a disk that is backed up: a month leaves several backups to bring it again, and takes 40 MB/s of 100 TB.
@@ -48,17 +48,17 @@ pub const SCRUB_DAYS: u32 = 30;
 const PIECE_ITEMS: u64 = 1024;
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What was found since the process started.
+/// Findings since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScrubFindings {
     /// Containers read, and their bytes.
     pub containers: u64,
     pub container_bytes: u64,
-    /// Of these, how many have damage.
+    /// Those of them that have damage.
     pub damaged_containers: u64,
     /// Restore points compared with their digests.
     pub restore_points: u64,
-    /// Of these, how many lack something or have a digest that is false.
+    /// Those of them that lack something or have a digest that is false.
     pub unsound_restore_points: u64,
     pub false_digests: u64,
     /// Groups whose parity is damaged or missing.
@@ -67,7 +67,7 @@ pub struct ScrubFindings {
     /// damaged.
     pub far_containers: u64,
     pub far_restore_points: u64,
-    /// What could not be read for the moment, and so is neither proved nor damaged.
+    /// Items that could not be read for the moment, and so are neither proved nor damaged.
     pub unclear: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct ScrubStatus {
     pub began_ms: i64,
     /// When the last whole pass ended.
     pub ended_ms: Option<i64>,
-    /// Of this phase, as far as can be told: containers, or restore points.
+    /// Containers, or restore points, that this phase is done with, as far as can be told.
     pub done: u64,
     pub total: u64,
     pub found: ScrubFindings,
@@ -202,7 +202,7 @@ impl Scrub {
 }
 
 impl ScrubFindings {
-    /// What was found after `before`.
+    /// Findings after `before`.
     const fn since(self, before: Self) -> Self {
         Self {
             containers: self.containers.saturating_sub(before.containers),
@@ -217,4 +217,103 @@ impl ScrubFindings {
             unclear: self.unclear.saturating_sub(before.unclear),
         }
     }
+}
+
+/// (V6) Reads all of a group's parity and takes note in the catalog of whether it is what it should be; why, when it is not.
+/// `go_on` is told of bytes as they are read.
+///
+/// # Errors
+/// It cannot be judged: it cannot be read at the moment, or a newer version wrote it.
+fn prove_parity(
+    core: &Core,
+    (number, was_damaged): (ContainerId, bool),
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<(Proof, String), EngineError> {
+    let proved = parity::prove(&*core.volume, core.repository, number, go_on);
+    let (proof, reason) = match proved {
+        Ok(true) => (Proof::Sound, String::new()),
+        Ok(false) => return Ok((Proof::Stopped, String::new())),
+        Err(EngineError::Damaged(reason)) => (Proof::Damaged, reason),
+        Err(error) => return Err(error),
+    };
+    // (V2) It may have been given up while it was read.
+    if !core.catalog.has_parity_group(number)? {
+        return Ok((Proof::Gone, reason));
+    }
+    let is_damaged = proof == Proof::Damaged;
+    // Where so much is missing that it is taken for absent, nothing is kept of it.
+    if is_damaged != was_damaged && core.store.absence().is_none() {
+        core.catalog.mark_parity_group(number, is_damaged)?;
+    }
+    if is_damaged {
+        tracing::warn!(%number, reason, "the parity of a group is damaged or missing; it is made anew while parity is on");
+    }
+    Ok((proof, reason))
+}
+
+/// Results of reading a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// Every chunk of it is what its fingerprint says.
+    Sound,
+    /// Noted (R4).
+    Damaged,
+    /// It was deleted meanwhile.
+    Gone,
+    /// It lies far away alone: what reading it costs is not spent for this.
+    Far,
+    /// It was not read to its end: told to stop.
+    Stopped,
+}
+
+/// Reads all of a container and takes note of what is wrong with it. `go_on` is told of bytes as they are read.
+///
+/// # Errors
+/// It cannot be judged: it cannot be read at the moment, or a newer version wrote it.
+fn prove_container(
+    core: &Core,
+    record: &ContainerRecord,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<Proof, EngineError> {
+    if is_gone(core, record)? {
+        return Ok(Proof::Gone);
+    }
+    core.store.look_again(record.id)?;
+    let opened = OpenContainer::open(&*core.volume, core.repository, record.id, record.class)
+        .and_then(|open| open.check_length(record.stored_bytes).map(|()| open));
+    let open = match opened {
+        Ok(open) if !open.is_at_hand() => return Ok(Proof::Far),
+        Ok(open) => open,
+        Err(error) => return judge(core, record, vec![error]),
+    };
+    let scanned = scan_container_while(&*core.volume, core.repository, record.id, record.class, go_on);
+    let Some(report) = scanned else { return Ok(Proof::Stopped) };
+    judge(core, record, lost(&open, report.findings))
+}
+
+fn judge(core: &Core, record: &ContainerRecord, findings: Vec<ContainerError>) -> Result<Proof, EngineError> {
+    if findings.is_empty() {
+        return Ok(Proof::Sound);
+    }
+    // (V2) It may have been deleted while it was read; what is about to be is gone before its file is.
+    if is_gone(core, record)? {
+        return Ok(Proof::Gone);
+    }
+    let mut unclear = None;
+    for error in findings {
+        if error.is_damage() {
+            core.store.note_failure(record.id, None, &error);
+        } else {
+            unclear = Some(error);
+        }
+    }
+    unclear.map_or(Ok(Proof::Damaged), |error| Err(error.into()))
+}
+
+fn is_gone(core: &Core, record: &ContainerRecord) -> Result<bool, EngineError> {
+    if core.store.leftovers.is_gone(record.id) {
+        return Ok(true);
+    }
+    let now = core.catalog.container(record.id)?;
+    Ok(now.is_none_or(|now| now.state == ContainerState::Condemned))
 }

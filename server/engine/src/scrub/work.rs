@@ -5,9 +5,8 @@ use std::sync::Arc;
 use holdfast_catalog::{ScrubPhase, ScrubState, Scrubbed};
 use holdfast_types::ids::{BackupId, ContainerId};
 
-use super::containers::{self, Proof};
 use super::restore_points::RestorePoint;
-use super::{ScrubFindings, ScrubStatus, parity};
+use super::{Proof, ScrubFindings, ScrubStatus, prove_container, prove_parity};
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::Budget;
@@ -162,7 +161,7 @@ impl Work {
             return Ok(Next::More);
         };
         let read_ms = core.clock.now_ms();
-        let proof = containers::prove(core, &record, go_on);
+        let proof = prove_container(core, &record, go_on);
         budget.charge(1, record.stored_bytes);
         let proof = match proof {
             Ok(Proof::Stopped) => return Ok(Next::More),
@@ -210,7 +209,7 @@ impl Work {
         go_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Next, EngineError> {
         let (number, mut bytes) = (group.0, 0);
-        let proof = parity::prove(core, group, &mut |read| {
+        let proof = prove_parity(core, group, &mut |read| {
             bytes += read;
             go_on(read)
         });

@@ -7,22 +7,24 @@
 //! lost by it, and *healed* once every chunk of it has another sound copy. Only open damage, of the namespace that
 //! asks, costs anything beyond a look at memory.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use holdfast_catalog::Catalog;
-use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
-use parking_lot::RwLock;
+use holdfast_types::ids::{ContainerClass, ContainerId, Location, NamespaceId};
+use parking_lot::{Mutex, RwLock};
 
 use crate::error::EngineError;
+use crate::health::{Health, Part};
 
 /// Milliseconds after which an access to a damaged container looks at it again.
 pub const LOOK_AGAIN_MS: i64 = 60_000;
 
-/// What was found wrong: with the container as a whole (`None`), or with regions of it, and why.
+/// Defects found: of the container as a whole (`None`), or with regions of it, and why.
 pub(super) type Findings = BTreeMap<Option<u16>, String>;
 
-/// What is known about one container.
+/// Damage known of one container.
 #[derive(Debug)]
 struct Known {
     findings: Findings,
@@ -30,7 +32,7 @@ struct Known {
     looked_ms: i64,
     /// Whose chunks are in it; `None`: not known, so possibly anyone's.
     namespace: Option<NamespaceId>,
-    /// Of which class they are; `None`: not known.
+    /// Class of the lost chunks; `None`: not known.
     class: Option<ContainerClass>,
     /// The [generation](DamageSet::generation) of the latest finding; 0: found by an earlier process.
     found_in: u64,
@@ -117,7 +119,7 @@ pub(super) struct Found<'a> {
 }
 
 impl DamageSet {
-    /// What earlier runs found.
+    /// Loads damage that earlier processes found.
     pub(super) fn load(catalog: &Catalog, now_ms: i64) -> Result<Self, EngineError> {
         let records = catalog.damaged()?;
         let mut state = State::default();
@@ -146,7 +148,7 @@ impl DamageSet {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Whether something of a namespace may have been lost.
+    /// Returns true if something of a namespace may have been lost.
     pub(super) fn is_open_in(&self, namespace: NamespaceId) -> bool {
         if self.is_empty() {
             return false;
@@ -198,12 +200,12 @@ impl DamageSet {
         ids
     }
 
-    /// What is known about a container.
+    /// Damage known of a container.
     pub(super) fn findings(&self, container: ContainerId) -> Findings {
         self.state.read().known.get(&container).map(|known| known.findings.clone()).unwrap_or_default()
     }
 
-    /// Whether that region, or the container it is in, is damaged.
+    /// Returns true if that region, or the container it is in, is damaged.
     pub(super) fn contains(&self, container: ContainerId, region: u16) -> bool {
         // Asked for every chunk of every backup.
         !self.is_empty()
@@ -212,7 +214,7 @@ impl DamageSet {
             })
     }
 
-    /// Whether that was news.
+    /// Returns true if that was news.
     pub(super) fn insert(&self, container: ContainerId, found: Found<'_>) -> bool {
         let mut state = self.state.write();
         let news = state.insert(container, found);
@@ -220,7 +222,7 @@ impl DamageSet {
         news
     }
 
-    /// Whether it is time to look at a damaged container again. The caller does: it is told so once.
+    /// Returns true if it is time to look at a damaged container again. The caller does: it is told so once.
     pub(super) fn is_due(&self, container: ContainerId, now_ms: i64) -> bool {
         let mut state = self.state.write();
         let Some(known) = state.known.get_mut(&container) else { return false };
@@ -258,5 +260,196 @@ impl DamageSet {
         let namespace = known.namespace;
         state.count_open(namespace, false);
         true
+    }
+}
+
+/// Missing containers that are believed to be lost, whatever there is in all.
+const BELIEVED: u64 = 16;
+
+/// More than `BELIEVED` must also be more than one of this many.
+const SHARE: u64 = 1000;
+
+/// Consequence of containers that are missing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// A few are remembered as lost; many stop all writing.
+    #[default]
+    Stop,
+    /// They are remembered as lost, however many they are.
+    Accept,
+    /// They are noted in memory only and stop nothing: for a recovery, which drops the rows that nothing needs first.
+    Hold,
+}
+
+/// Containers that are missing or cannot be read at all. One can be lost; when many are missing at once, more
+/// likely a file system is not mounted or a copy is not complete.
+///
+/// Then nothing of it is remembered for good and no backup may begin: it would store everything again, beside
+/// what is only away, and mostly on the disk below the mount point.
+#[derive(Debug)]
+pub(super) struct Losses {
+    health: Arc<Health>,
+    on_loss: OnLoss,
+    /// Found missing since the start: what was known before does not count.
+    missing: Mutex<HashSet<ContainerId>>,
+    reason: OnceLock<String>,
+}
+
+impl Losses {
+    pub(super) fn new(health: Arc<Health>, on_loss: OnLoss) -> Self {
+        Self { health, on_loss, missing: Mutex::default(), reason: OnceLock::new() }
+    }
+
+    /// Counts a missing container. Whether it may be remembered as lost; `total` says how many containers
+    /// there should be.
+    pub(super) fn is_believed(&self, container: ContainerId, total: impl FnOnce() -> u64) -> bool {
+        match self.on_loss {
+            OnLoss::Accept => return true,
+            OnLoss::Hold => return false,
+            OnLoss::Stop => {}
+        }
+        if self.reason.get().is_some() {
+            return false;
+        }
+        let mut missing = self.missing.lock();
+        missing.insert(container);
+        let count = missing.len() as u64;
+        drop(missing);
+        if count <= BELIEVED {
+            return true;
+        }
+        let total = total();
+        if count <= total / SHARE {
+            return true;
+        }
+        let reason = self.reason.get_or_init(|| {
+            format!(
+                "more than {BELIEVED} of {total} containers are missing or unreadable at once, {container} the latest, so they are taken for absent, not for lost: see that the file system of the blobs is mounted and complete, then restart the server; if they are lost for good, run `holdfast-server check --accept-loss`"
+            )
+        });
+        self.health.stop(Part::Data, reason);
+        false
+    }
+
+    /// It is not missing.
+    pub(super) fn is_back(&self, container: ContainerId) {
+        self.missing.lock().remove(&container);
+    }
+
+    /// Why writing has stopped, when too many are missing.
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.reason.get().map(String::as_str)
+    }
+}
+
+type Regions = BTreeSet<(ContainerId, u16)>;
+
+/// (N6) Regions of which agents said that they are not what they should be, where no one here can see it.
+///
+/// A set of its own with one effect: backups are not told that what is in them is there, so that it is sent again. All
+/// else (readers, reclaim, repair) takes such a region for what it was before.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    regions: RwLock<HashMap<NamespaceId, Regions>>,
+    /// To be asked without a lock, for every chunk of every backup.
+    any: AtomicBool,
+}
+
+impl Reported {
+    /// The reports that the catalog knows.
+    pub(super) fn load(catalog: &Catalog) -> Result<Self, EngineError> {
+        let reported = Self::default();
+        for (container, region) in catalog.reported_regions()? {
+            if let Some(record) = catalog.container(container)? {
+                reported.insert(record.namespace, container, region);
+            }
+        }
+        Ok(reported)
+    }
+
+    /// The reports of a namespace.
+    pub(super) fn of(&self, namespace: NamespaceId) -> Regions {
+        let any = self.any.load(Ordering::Acquire);
+        any.then(|| self.regions.read().get(&namespace).cloned()).flatten().unwrap_or_default()
+    }
+
+    /// All of them, by container.
+    pub(super) fn all(&self) -> Regions {
+        self.regions.read().values().flatten().copied().collect()
+    }
+
+    /// How many a namespace has.
+    pub(super) fn count(&self, namespace: NamespaceId) -> usize {
+        let any = self.any.load(Ordering::Acquire);
+        if any { self.regions.read().get(&namespace).map_or(0, BTreeSet::len) } else { 0 }
+    }
+
+    pub(super) fn contains(&self, namespace: NamespaceId, at: Location) -> bool {
+        let has = |regions: &Regions| regions.contains(&(at.container, at.region));
+        self.any.load(Ordering::Acquire) && self.regions.read().get(&namespace).is_some_and(has)
+    }
+
+    pub(super) fn insert(&self, namespace: NamespaceId, container: ContainerId, region: u16) {
+        let mut regions = self.regions.write();
+        regions.entry(namespace).or_default().insert((container, region));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Forgets those that `goes` says yes to.
+    pub(super) fn forget(&self, goes: impl Fn(ContainerId, u16) -> bool) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut regions = self.regions.write();
+        for some in regions.values_mut() {
+            some.retain(|(container, region)| !goes(*container, *region));
+        }
+        regions.retain(|_, some| !some.is_empty());
+        self.any.store(!regions.is_empty(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses(on_loss: OnLoss) -> (Losses, Arc<Health>) {
+        let health = Arc::new(Health::default());
+        (Losses::new(Arc::clone(&health), on_loss), health)
+    }
+
+    fn believed(losses: &Losses, count: u64, total: u64) -> u64 {
+        (0..count).filter(|number| losses.is_believed(ContainerId::new(*number).unwrap(), || total)).count()
+            as u64
+    }
+
+    #[test]
+    fn a_few_are_lost_and_many_are_absent() {
+        let (few, health) = losses(OnLoss::Stop);
+        assert_eq!(believed(&few, 16, 16), 16);
+        assert!(few.reason().is_none() && health.read_only_reason().is_none());
+        let (many, health) = losses(OnLoss::Stop);
+        assert_eq!(believed(&many, 40, 16_000), 16);
+        assert_eq!(many.reason(), health.read_only_reason());
+        let reason = many.reason().unwrap();
+        assert!(reason.contains("16000") && reason.contains("mounted"), "{reason}");
+        let (share, _) = losses(OnLoss::Stop);
+        assert_eq!(believed(&share, 40, 30_000), 30, "0.1 % may be lost");
+    }
+
+    #[test]
+    fn what_is_back_does_not_count_and_accepted_loss_is_no_limit() {
+        let (losses, _) = losses(OnLoss::Stop);
+        for number in 0..100 {
+            let id = ContainerId::new(number).unwrap();
+            assert!(losses.is_believed(id, || 100));
+            losses.is_back(id);
+        }
+        let (accepted, health) = self::losses(OnLoss::Accept);
+        assert_eq!(believed(&accepted, 40, 40), 40);
+        assert!(health.read_only_reason().is_none());
+        let (held, health) = self::losses(OnLoss::Hold);
+        assert_eq!(believed(&held, 40, 40), 0);
+        assert!(held.reason().is_none() && health.read_only_reason().is_none());
     }
 }

@@ -11,7 +11,7 @@ use holdfast_volume::VolumeError;
 use roaring::RoaringTreemap;
 
 use super::chunks::ChunkStore;
-use super::index_repair_state::{Repair, RepairProgress};
+use super::{Repair, RepairProgress};
 use crate::container::{ContainerError, OpenContainer};
 use crate::error::EngineError;
 use crate::index::BadPages;

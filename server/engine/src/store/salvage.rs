@@ -8,10 +8,10 @@ use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
 
+use super::Domain;
 use super::chunks::{ChunkStore, Found, Use, found};
 use super::damage::LOOK_AGAIN_MS;
-use super::domain::Domain;
-use super::salvage_cache::{KEPT_MAX, Kept, Left, WHOLE_MAX};
+use super::{KEPT_MAX, Kept, Left, WHOLE_MAX};
 use crate::container::{OpenContainer, Owner, salvage};
 use crate::error::EngineError;
 use crate::parity;

@@ -12,7 +12,7 @@ use crate::container::list_containers;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::health::Work;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 fn mark() -> BlobName {
     BlobName::new("repository").unwrap()

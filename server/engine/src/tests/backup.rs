@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::agent::{backup, restore};
 use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const MIB: usize = 1 << 20;
 

@@ -8,7 +8,7 @@ use holdfast_volume::testing::{CrashPoint, Fault, FaultyVolume, InFlight, OpKind
 use super::agent::{backup, restore};
 use super::{Bench, noise};
 use crate::check::CheckOptions;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const MIB: usize = 1 << 20;
 

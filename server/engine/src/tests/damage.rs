@@ -13,7 +13,7 @@ use super::agent::{backup, region, request, restore, start};
 use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const MIB: usize = 1 << 20;
 

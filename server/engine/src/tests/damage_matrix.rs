@@ -22,9 +22,9 @@ use crate::check::CheckOptions;
 use crate::container::RecentDirectories;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step};
 use crate::parity_job::ParityScheme;
-use crate::progress::NoProgress;
 use crate::scrub::Load;
 
 const MIB: usize = 1 << 20;

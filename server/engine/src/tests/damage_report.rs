@@ -10,8 +10,8 @@ use super::agent::{backup, restore, restore_past_damage};
 use super::{Bench, noise};
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Job, Step, StepLimits, StopFlag};
-use crate::progress::NoProgress;
 use holdfast_volume::testing::ManualTimer;
 
 const MIB: usize = 1 << 20;

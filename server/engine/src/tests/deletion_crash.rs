@@ -13,8 +13,8 @@ use super::agent::{backup, restore};
 use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
+use crate::jobs::NoProgress;
 use crate::points::folder;
-use crate::progress::NoProgress;
 
 const SIZE: usize = 100_000;
 const DAY_MS: i64 = 24 * 3600 * 1000;

@@ -12,10 +12,10 @@ use v1::ingest_request::Kind as Request;
 use super::agent::{backup, request, restore, send_disk, send_disk_claiming, start_as, starter};
 use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
-use crate::digest_stats::DigestStats;
+use crate::core::DigestStats;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const EXTENT: usize = EXTENT_BYTES as usize;
 const DAY_MS: i64 = 86_400_000;

@@ -302,7 +302,7 @@ fn damage_that_its_checksum_hides_is_found_by_the_commitment() {
     bytes[usize::try_from(record.payload_offset()).unwrap() + 70] ^= 1;
     let end = usize::try_from(record.end()).unwrap();
     let start = usize::try_from(record.payload_offset()).unwrap();
-    let payload_crc = crate::format::checksum::crc32c(&bytes[start..end]);
+    let payload_crc = crate::format::crc32c(&bytes[start..end]);
     let fitting = RegionRecord { payload_crc, ..record };
     bytes[record.offset as usize..start].copy_from_slice(&fitting.encode_header());
     // The directory's record, and its checksum.
@@ -311,7 +311,7 @@ fn damage_that_its_checksum_hides_is_found_by_the_commitment() {
         - directory_bytes(open.directory().region_count(), open.directory().chunk_count());
     bytes[directory + 24 + 12..directory + 24 + 16].copy_from_slice(&payload_crc.to_le_bytes());
     let crc = bytes.len() - FOOTER_BYTES - 8;
-    let computed = crate::format::checksum::crc64(&bytes[directory..crc]);
+    let computed = crate::format::crc64(&bytes[directory..crc]);
     bytes[crc..crc + 8].copy_from_slice(&computed.to_le_bytes());
     scene.volume.replace(&victim.blob(), bytes);
     let scene = scene.reopened();

@@ -329,7 +329,7 @@ fn upkeep_and_verification_ask_nothing_of_it() {
     let old = scene.backup("web", &disk);
     scene.bench.clock.advance_ms(40 * DAY_MS);
     assert_eq!(scene.reclaim().frozen_containers, 1);
-    let found = scene.engine.scrub(&crate::jobs::Budget::unlimited(), &crate::progress::NoProgress).unwrap();
+    let found = scene.engine.scrub(&crate::jobs::Budget::unlimited(), &crate::jobs::NoProgress).unwrap();
     assert_eq!((found.far_containers, found.unsound_restore_points), (1, 0), "{found:?}");
     scene.reclaim();
     assert_eq!(scene.volume.places.lock().refused, 0);

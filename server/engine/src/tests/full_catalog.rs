@@ -15,7 +15,7 @@ use crate::container::list_containers;
 use crate::engine::Engine;
 use crate::health::{Health, Obstacle};
 use crate::jobs::Budget;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const SIZE: usize = 1 << 20;
 

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::health::Obstacle;
 use crate::jobs::Budget;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::reclaim::ReclaimOptions;
 
 /// A volume that must not be asked for anything but its room.

@@ -13,7 +13,7 @@ use super::agent::{backup, restore};
 use super::{Bench, noise};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::recover::{enter_points, repository_on};
 
 const MIB: usize = 1 << 20;

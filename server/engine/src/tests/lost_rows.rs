@@ -12,7 +12,7 @@ use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
 use crate::ingest::StartBackup;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::{DroppedRows, OnLoss, Work};
 
 /// Backups given up, each of which leaves two containers: more than are believed to be lost.

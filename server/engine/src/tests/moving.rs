@@ -12,7 +12,7 @@ use super::{Bench, noise};
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
 use crate::jobs::Budget;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::reclaim::{Control, Moving, ReclaimOptions, ReclaimReport};
 
 const MIB: usize = 1 << 20;

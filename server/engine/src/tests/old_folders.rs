@@ -9,9 +9,9 @@ use super::agent::{backup, restore};
 use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, JobError, Step};
 use crate::points::folder;
-use crate::progress::NoProgress;
 
 const SHOWN: [&str; 2] = ["points/default-1c2d/web-1-3c4d", "points/default-1c2d/web-1-other"];
 

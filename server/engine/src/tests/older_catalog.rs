@@ -14,7 +14,7 @@ use crate::check::CheckOptions;
 use crate::container::ContainerName;
 use crate::engine::Engine;
 use crate::jobs::Budget;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const SIZE: usize = 100_000;
 

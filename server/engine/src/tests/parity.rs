@@ -11,9 +11,9 @@ use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step};
 use crate::parity_job::ParityScheme;
-use crate::progress::NoProgress;
 use crate::scrub::Load;
 
 pub(super) const MIB: usize = 1 << 20;

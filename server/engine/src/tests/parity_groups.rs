@@ -16,7 +16,7 @@ use crate::container::{ContainerName, OpenContainer};
 use crate::engine::Engine;
 use crate::format::container::REGION_HEADER_BYTES;
 use crate::format::parity::{HEADER_BYTES, ParityHeader, ParityTable, WINDOW_BYTES};
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 /// Where a container's header is, so that it cannot be opened.
 const IN_HEADER: usize = 20;

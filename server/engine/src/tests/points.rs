@@ -13,8 +13,8 @@ use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
 use crate::ingest::StartBackup;
+use crate::jobs::NoProgress;
 use crate::points::folder;
-use crate::progress::NoProgress;
 use crate::recover::{enter_points, repository_on, traces_of_repository};
 
 const SIZE: usize = 1 << 20;

@@ -12,7 +12,7 @@ use holdfast_volume::MemoryVolume;
 use super::retention::{SIZE, made, policy, recovered, sound};
 use super::{Bench, namespace, noise};
 use crate::engine::Engine;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::recover::enter_points;
 
 /// A copy of the catalog as it is now, as a snapshot or an administrator keeps it.

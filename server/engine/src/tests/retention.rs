@@ -18,9 +18,9 @@ use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step};
 use crate::points::folder;
-use crate::progress::NoProgress;
 use crate::recover::enter_points;
 
 pub(super) const SIZE: usize = 200_000;

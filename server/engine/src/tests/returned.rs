@@ -13,7 +13,7 @@ use super::{Bench, noise};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{ContainerName, OpenContainer, list_containers};
 use crate::engine::Engine;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::store::LOOK_AGAIN_MS;
 
 const MIB: usize = 1 << 20;

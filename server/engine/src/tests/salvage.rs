@@ -13,7 +13,7 @@ use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
 use crate::ingest::StartBackup;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 const MIB: usize = 1 << 20;
 

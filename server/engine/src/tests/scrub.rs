@@ -14,8 +14,8 @@ use super::agent::{backup, restore};
 use super::{Bench, noise};
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Job, Step, StepLimits, StopFlag};
-use crate::progress::NoProgress;
 use crate::scrub::{Load, ScrubFindings, ScrubStatus, ScrubWatch};
 
 const MIB: usize = 1 << 20;

@@ -13,7 +13,7 @@ use super::agent::{backup, region, request, restore, send_disk, start};
 use super::{Bench, noise};
 use crate::container::list_containers;
 use crate::engine::Engine;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 
 /// Sends chunks until `containers` are sealed; the session goes on.
 fn send_until_sealed(engine: &Engine, volume: &MemoryVolume, containers: usize) -> SessionId {

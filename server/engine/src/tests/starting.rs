@@ -16,8 +16,8 @@ use super::{Bench, namespace, noise};
 use crate::container::{ContainerWriter, VerifiedRegion, list_containers};
 use crate::engine::Engine;
 use crate::index::IndexOptions;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
-use crate::progress::NoProgress;
 use crate::store::OnLoss;
 
 const MIB: usize = 1 << 20;

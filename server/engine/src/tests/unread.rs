@@ -16,9 +16,9 @@ use crate::CheckOptions;
 use crate::container::ContainerName;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::format::checksum::crc32c;
+use crate::format::crc32c;
 use crate::health::Obstacle;
-use crate::progress::NoProgress;
+use crate::jobs::NoProgress;
 use crate::reclaim::{Control, ReclaimOptions};
 
 const SIZE: usize = 200_000;

@@ -10,9 +10,9 @@ use super::{Copies, Worked};
 use crate::error::CopyError;
 use crate::evict::container_of;
 use crate::freeze::with_ends;
-use crate::kinds::Kind;
 use crate::round::{Round, Stage};
 use crate::shared::Shared;
+use crate::waiting::Kind;
 
 /// Most that one request removes.
 const REMOVALS_MAX: usize = 1000;

@@ -179,7 +179,7 @@ fn a_container_of_another_repository_class_or_name_is_refused() {
 fn a_newer_container_is_unsupported_not_damaged() {
     let (volume, mut bytes) = pristine();
     bytes[4] = 3;
-    let crc = crate::format::checksum::crc32c(&bytes[..60]);
+    let crc = crate::format::crc32c(&bytes[..60]);
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     bytes.truncate(70); // whatever a newer version looks like behind its header
     volume.replace(&name(1), bytes);
@@ -202,7 +202,7 @@ fn a_valid_payload_under_a_wrong_fingerprint_is_found() {
     let (_, directory) = structures(&bytes).into_iter().find(|(name, _)| name == "directory").unwrap();
     let crc_at = directory.end - 8;
     bytes[crc_at - 1] ^= 1; // the last chunk's fingerprint
-    let crc = crate::format::checksum::crc64(&bytes[directory.start..crc_at]);
+    let crc = crate::format::crc64(&bytes[directory.start..crc_at]);
     bytes[crc_at..directory.end].copy_from_slice(&crc.to_le_bytes());
     volume.replace(&name(1), bytes);
     assert_eq!(errors_of_reading(&volume, "wrong fingerprint"), 1);

@@ -124,7 +124,7 @@ fn another_container_and_a_newer_one_are_not_walked() {
     assert_eq!(found(volume.get(&other).unwrap().to_vec()), None, "a container in another's place");
     let mut newer = bytes.clone();
     newer[4] = 9;
-    let crc = crate::format::checksum::crc32c(&newer[..60]);
+    let crc = crate::format::crc32c(&newer[..60]);
     newer[60..64].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(found(newer), None, "a newer version");
     assert_eq!(found(Vec::new()), Some((BTreeSet::new(), false)));

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{FOOTER_BYTES, HEADER_BYTES, REGIONS_MAX, RegionRecord};
 use super::{check_version, codec, container_id, version};
-use crate::format::checksum::crc64;
+use crate::format::crc64;
 use crate::format::{Defect, FormatError, check_equal, check_limit};
 
 const DIRECTORY_MAGIC: u32 = u32::from_le_bytes(*b"HFDR");

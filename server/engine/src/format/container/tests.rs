@@ -3,7 +3,7 @@ use holdfast_proto::limits::REGION_STORED_MAX_BYTES;
 use proptest::prelude::*;
 
 use super::*;
-use crate::format::checksum::crc64;
+use crate::format::crc64;
 
 fn id(number: u64) -> ContainerId {
     ContainerId::new(number).unwrap()

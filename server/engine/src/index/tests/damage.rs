@@ -170,7 +170,7 @@ fn newer_versions_and_other_repositories_are_not_damage() {
         let mut bytes = copy.get(&name).unwrap().to_vec();
         bytes[4] = 2;
         let end = if kind == "run-" { 4096 } else { 128 };
-        let crc = crate::format::checksum::crc32c(&bytes[..end - 4]);
+        let crc = crate::format::crc32c(&bytes[..end - 4]);
         bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
         copy.replace(&name, bytes);
         let before = names(&copy, "");

@@ -12,10 +12,11 @@ use holdfast_volume::testing::FaultyVolume;
 use holdfast_volume::{MemoryVolume, Timer};
 use proptest::prelude::*;
 
-use super::super::live::SlotSet;
 use super::*;
 use crate::container::RecentDirectories;
 use crate::engine::Engine;
+use crate::reclaim::live::SlotSet;
+use crate::tests::agent::{backup, restore};
 use crate::tests::{Bench, lines, namespace, noise};
 
 /// Chunks of one container, by region: their bytes, and whether they are live.
@@ -363,4 +364,32 @@ fn victims_of_two_namespaces_are_refused() {
     let id = output.seal().unwrap().unwrap().id;
     let container = core.store.containers.get(id, ContainerClass::Data).unwrap();
     copy(&engine, &[one, Victim { container, live: SlotSet::full(1) }], &RepackOptions::default());
+}
+
+#[test]
+fn what_gains_is_replaced_once_and_what_does_not_is_remembered() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    let (text, incompressible) = (lines(7, 100_000), noise(9, 3 << 20));
+    let id = backup(&engine, "web", &[("root", &text)]).unwrap().backup_id;
+    backup(&engine, "db", &[("root", &incompressible)]).unwrap();
+    let core = engine.parts().0;
+    let options = Squeeze { level: 12, made_before_ms: i64::MAX, threads: 1 };
+    let control = Control::default();
+    let replace = |_: &[Victim], copied: &Copied| -> Result<Vec<ContainerId>, EngineError> {
+        core.catalog.add_containers(&copied.containers)?;
+        core.catalog.condemn_containers(&copied.complete)?;
+        Ok(copied.complete.clone())
+    };
+    let young = Squeeze { made_before_ms: 0, ..options };
+    assert_eq!(squeeze(core, &young, &control, replace).unwrap(), Squeezed::default());
+    let done = squeeze(core, &options, &control, replace).unwrap();
+    assert_eq!((done.containers, done.kept), (1, 1), "{done:?}");
+    assert!(done.bytes_after * 100 < done.bytes_before * 98, "{done:?}");
+    assert_eq!(squeeze(core, &options, &control, replace).unwrap(), Squeezed::default(), "once");
+    let lower = Squeeze { level: 9, ..options };
+    assert_eq!(squeeze(core, &lower, &control, replace).unwrap(), Squeezed::default());
+    assert_eq!(restore(&engine, &id, "root").unwrap(), text);
+    let data = core.catalog.containers(None, 100).unwrap();
+    assert!(data.iter().any(|row| row.class == ContainerClass::Recipe), "recipes stay as they are");
 }

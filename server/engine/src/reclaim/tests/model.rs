@@ -6,12 +6,12 @@ use std::sync::Arc;
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId};
 
-use super::super::shares::Shares;
 use super::all_of;
 use crate::container::{OpenContainer, RecentDirectories};
 use crate::engine::Engine;
 use crate::format::recipe::PAGE_EXTENTS;
 use crate::recipe::{NodeSource, TreeReader};
+use crate::reclaim::attribution::Shares;
 use crate::store::NodeReader;
 
 pub(super) type Place = (ContainerId, u32);

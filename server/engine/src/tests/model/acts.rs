@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::agent::{Agent, vm_name};
 use super::world::{EXTENTS, Restart, World};
 use crate::error::EngineError;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
-use crate::progress::NoProgress;
 use crate::reclaim::{Control, ReclaimOptions, RoundStep, Squeeze, check_ready, run_watched};
 
 /// What room there is left while it is short: less than a session needs at once, or little more.

@@ -6,8 +6,8 @@ use holdfast_volume::testing::Damage;
 
 use super::world::World;
 use crate::jobs::Budget;
+use crate::jobs::NoProgress;
 use crate::parity;
-use crate::progress::NoProgress;
 
 impl World {
     /// (V6, E8) Parity rots or gets lost. A scrub finds it, and it is made anew.

@@ -11,9 +11,9 @@ use super::truth::{Lacks, Point};
 use super::world::{Restart, World};
 use crate::check::CheckOptions;
 use crate::container::list_containers;
+use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step};
 use crate::parity_job::ParityScheme;
-use crate::progress::NoProgress;
 use crate::reclaim::{Control, ReclaimOptions};
 use crate::tests::agent::{restore, restore_past_damage};
 
