@@ -344,6 +344,6 @@ mod tests {
             ]
         );
         let (of_two, others) = roots.split(|root| root.vm == VmId(Ulid(2)));
-        assert_eq!((of_two.len(), others.len()), (1, 4));
+        assert_eq!((of_two.0.len(), others.0.len()), (1, 4));
     }
 }
