@@ -17,13 +17,9 @@
 //! *Memory.* Batches of 4 extents, two at a time (32 MiB); regions to compress of one batch (2 scopes × 8
 //! variants × 16 MiB at the very worst); 12 to 40 bytes per distinct chunk and variant (times `p`).
 
-mod batches;
-mod cutter;
-mod encoders;
 mod pass;
 mod run;
 mod sample;
-mod table;
 mod variant;
 
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::motion::Motion;
 use super::turns::{Entered, Refusal, Turns};
+use crate::activity::Motion;
 use crate::auth::REFUSED;
 use crate::error::ServiceError;
 use crate::limits::{TURN_PATIENCE, TURN_TOLD_EVERY, WAITING_MAX, WAITING_PER_TOKEN_MAX};

@@ -18,9 +18,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::changes::{ChangeCounts, Changes};
-use super::rate::Rate;
 use super::streams::{StreamKind, Streams, Subject, Waiting};
+use crate::activity::{ChangeCounts, Changes, Rate};
 use crate::auth::Credential;
 use crate::error::ServiceError;
 

@@ -20,12 +20,11 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::access::Identity;
 use super::bounds::{DOWNLOAD_PAGE_ROWS, DOWNLOAD_PAGES, DOWNLOADS_MAX};
-use super::headers::value;
-use super::state::HttpState;
 use crate::activity::streams::Stop;
 use crate::app::App;
 use crate::auth::Credential;
 use crate::error::ServiceError;
+use crate::http::{HttpState, value};
 use crate::limits::READ_DEADLINE;
 use crate::shares::Share;
 

@@ -3,8 +3,8 @@
 use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
 
-use super::flags::much_new;
 use super::{Usual, factor, percent, ratio};
+use crate::insight::much_new;
 
 /// From this share on, something applies to most of it.
 const MOSTLY: f64 = 0.5;

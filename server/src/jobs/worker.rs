@@ -9,8 +9,8 @@ use holdfast_volume::Timer;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::pace::Pace;
 use super::status::{Entry, JobState, Wish};
+use crate::jobs::Pace;
 
 /// See the module's text.
 pub(super) struct Worker {

@@ -24,8 +24,7 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::wire::{Wire, hand_over, hand_over_numbered};
-use crate::backup::pipeline::Pipeline;
+use crate::backup::Pipeline;
 use crate::connect::Connection;
 use crate::connect::connections::{Connections, Growth, Interval};
 use crate::error::ClientError;
@@ -346,6 +345,24 @@ impl Lane {
             room.send(message);
         }
         // The connection is gone, or everything is sent; the lane stays until the stream is over.
+        std::future::pending::<()>().await;
+    }
+}
+
+// The way into the transport of one ingest stream.
+
+/// To the transport.
+pub(super) type Wire = mpsc::Sender<v1::IngestRequest>;
+
+/// Hands a message to the transport. When the transport is gone, waits for ever: [`receive`](crate::backup::stream::transport::receive)
+/// gets the reason and ends the stream with it.
+pub(super) async fn hand_over(wire: &Wire, kind: Kind) {
+    hand_over_numbered(wire, 0, kind).await;
+}
+
+/// The same for a message with its number among the ordered ones.
+pub(super) async fn hand_over_numbered(wire: &Wire, order: u64, kind: Kind) {
+    if wire.send(v1::IngestRequest { order, kind: Some(kind) }).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 use tokio::sync::mpsc;
 
+use crate::backup::Pipeline;
 use crate::backup::parent::ParentDigests;
-use crate::backup::pipeline::Pipeline;
 use crate::backup::scan::{ReorderBuffer, ScanResult, Scanned, Scanner};
 use crate::error::ClientError;
 use crate::pool::BufferPool;

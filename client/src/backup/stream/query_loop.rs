@@ -13,13 +13,13 @@ use tokio::sync::mpsc;
 
 use super::pass::Pass;
 use super::transport::{Item, Reply};
-use super::wire::{Wire, hand_over};
+use crate::backup::Pipeline;
 use crate::backup::again::{Absent, AgainRequests};
 use crate::backup::message_builder::Output;
 use crate::backup::packer::Packer;
 use crate::backup::parent::ParentDigests;
-use crate::backup::pipeline::Pipeline;
 use crate::backup::scan::{ScanResult, Scanned};
+use crate::backup::stream::lanes::{Wire, hand_over};
 use crate::error::ClientError;
 use crate::progress::{Notice, Step};
 use crate::source::walk::ExtentWalk;
