@@ -207,13 +207,13 @@ fn a_label_once_given_is_kept() {
 #[test]
 fn a_program_may_be_called_anything() {
     let stat = "7 (a ) b) S 1 1 1 0 -1 4194560 1 0 0 0 100 50 0 0 20 0 9 0 3000 4096000 12 0";
-    let read = parse(stat, "40.00 70.00\n", 1_000_000.0);
+    let read = super::parse(stat, "40.00 70.00\n", 1_000_000.0);
     let ticks = clock_ticks_per_second() as f64;
     assert_eq!(read.cpu_seconds, 150.0 / ticks);
     assert_eq!((read.threads, read.virtual_bytes), (9, 4_096_000));
     assert_eq!(read.resident_bytes, 12 * page_size() as u64);
     assert_eq!(read.started_seconds, 1_000_000.0 - 40.0 + 3000.0 / ticks);
-    assert_eq!(parse("", "", 1.0), ProcessStats { started_seconds: 1.0, ..ProcessStats::default() });
+    assert_eq!(super::parse("", "", 1.0), ProcessStats { started_seconds: 1.0, ..ProcessStats::default() });
 }
 
 #[test]
