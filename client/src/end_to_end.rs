@@ -24,32 +24,32 @@ use zeroize::Zeroizing;
 
 use crate::error::ClientError;
 
-// The key of a namespace, and the keys that are derived from it.
-//
-// Each use has a key of its own, derived by BLAKE3's key derivation (a context string for each), so that no use tells
-// anything of another:
-//
-// ```text
-// namespace's key (256 random bits)
-//   ├─ key id        64 bits, public
-//   ├─ names         fingerprint of a chunk: BLAKE3, keyed
-//   ├─ digests       digest of an extent: BLAKE3, keyed
-//   ├─ salts         salt of a region: BLAKE3, keyed, of random bytes and of what is sealed
-//   └─ regions       key of a region: BLAKE3, keyed, of its salt
-// ```
-//
-// No pair of key and nonce is used twice for different bytes: every region has a key of its own, which encrypts once,
-// with the nonce zero. Two regions have one key only if they have one salt, of 256 bits. Salts are made of 256 random
-// bits *and* of what is sealed: should the random bits repeat, as in a virtual machine that was put back to a snapshot,
-// then either what is sealed is the same, and so is the outcome, or the salts differ all the same.
-
 const ID: &str = "holdfast 2026 namespace key v1 key id";
 const NAMES: &str = "holdfast 2026 namespace key v1 names of chunks";
 const DIGESTS: &str = "holdfast 2026 namespace key v1 digests of extents";
 const SALTS: &str = "holdfast 2026 namespace key v1 salts of regions";
 const REGIONS: &str = "holdfast 2026 namespace key v1 keys of regions";
 
-/// See the module. Wiped when it is dropped, and never shown.
+/// The key of a namespace, and the keys that are derived from it.
+///
+/// Each use has a key of its own, derived by BLAKE3's key derivation (a context string for each), so that no use tells
+/// anything of another:
+///
+/// ```text
+/// namespace's key (256 random bits)
+///   ├─ key id        64 bits, public
+///   ├─ names         fingerprint of a chunk: BLAKE3, keyed
+///   ├─ digests       digest of an extent: BLAKE3, keyed
+///   ├─ salts         salt of a region: BLAKE3, keyed, of random bytes and of what is sealed
+///   └─ regions       key of a region: BLAKE3, keyed, of its salt
+/// ```
+///
+/// No pair of key and nonce is used twice for different bytes: every region has a key of its own, which encrypts once,
+/// with the nonce zero. Two regions have one key only if they have one salt, of 256 bits. Salts are made of 256 random
+/// bits *and* of what is sealed: should the random bits repeat, as in a virtual machine that was put back to a snapshot,
+/// then either what is sealed is the same, and so is the outcome, or the salts differ all the same.
+///
+/// Wiped when it is dropped, and never shown.
 pub struct NamespaceKey {
     id: KeyId,
     names: Secret,
@@ -59,7 +59,7 @@ pub struct NamespaceKey {
 }
 
 impl NamespaceKey {
-    /// Of 256 random bits.
+    /// Hash of 256 random bits.
     pub fn new(secret: &Secret) -> Self {
         let derived = |context: &str| {
             let bytes = Zeroizing::new(blake3::derive_key(context, secret.expose()));

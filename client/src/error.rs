@@ -34,7 +34,7 @@ pub enum ClientError {
     Refused {
         code: ErrorCode,
         message: String,
-        /// Whether the server says that the same call may work later.
+        /// True if the server says that the same call may work later.
         passes: bool,
     },
     /// The connection broke, and did not come back in time.
@@ -114,7 +114,7 @@ impl ClientError {
         }
     }
 
-    /// Whether a new connection may help.
+    /// Returns true if a new connection may help.
     pub const fn is_connection_loss(&self) -> bool {
         match self {
             Self::Lost(_) | Self::Refused { code: ErrorCode::Unavailable, .. } => true,
@@ -124,7 +124,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the server has as much to do as it allows: the same call may work later. What is too large for it never
+    /// Returns true if the server has as much to do as it allows: the same call may work later. What is too large for it never
     /// will.
     pub const fn is_limit(&self) -> bool {
         match self {
@@ -134,7 +134,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the server ended a stream for one that waited longer: it is to be opened again, and nothing is out of
+    /// Returns true if the server ended a stream for one that waited longer: it is to be opened again, and nothing is out of
     /// order.
     pub const fn is_giving_way(&self) -> bool {
         match self {
@@ -144,7 +144,7 @@ impl ClientError {
         }
     }
 
-    /// Whether it says that stored data is damaged.
+    /// Returns true if it says that stored data is damaged.
     pub const fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. }
@@ -185,7 +185,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the server no longer knows the session.
+    /// Returns true if the server no longer knows the session.
     pub const fn is_session_gone(&self) -> bool {
         matches!(self, Self::Refused { code: ErrorCode::SessionGone, .. })
     }
@@ -282,7 +282,7 @@ impl ConnectError {
         }
     }
 
-    /// Whether trying again later may help.
+    /// Returns true if trying again later may help.
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Timeout { .. } | Self::Tls { .. })
     }

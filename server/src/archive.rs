@@ -72,7 +72,7 @@ pub(crate) fn disks<'a>(has: &'a [DiskRecord], wanted: &[String]) -> Result<Vec<
     Ok(names.filter(|has| wanted.is_empty() || wanted.iter().any(|name| name == has)).collect())
 }
 
-/// See the module's text.
+/// Looks up the parts of restore points that lie in the archive.
 #[derive(Debug)]
 pub(crate) struct Archives {
     engine: Arc<Engine>,
@@ -131,7 +131,7 @@ impl Archives {
         check_speed(&self.prices, &classes, wanted)
     }
 
-    /// What of these disks of a restore point lies in the archive, each object once, by name. `go_on` is asked every now and
+    /// Returns the parts of these disks that lie in the archive, each object once, by name. `go_on` is asked every now and
     /// then; `None`: it said no.
     ///
     /// # Errors
@@ -166,9 +166,6 @@ impl Archives {
     }
 }
 
-// Limits the recipes walked at once: each walk reads pages and asks the index for every chunk of a disk, and anyone who may
-// restore may start one.
-
 /// Walks at once: more of them do not end sooner, and backups need the index, too.
 const AT_ONCE: usize = 4;
 
@@ -184,7 +181,8 @@ struct Counts {
     waiting: usize,
 }
 
-/// See the module's text.
+/// Limits the recipes walked at once: each walk reads pages and asks the index for every chunk of a disk, and anyone who may
+/// restore may start one.
 #[derive(Debug, Default)]
 struct Walks {
     counts: Mutex<Counts>,
@@ -252,7 +250,7 @@ impl Sum {
     }
 }
 
-/// What it takes to bring `parts` back for `days`.
+/// Returns the quote for bringing `parts` back for `days`.
 pub(crate) fn quote(archives: &Archives, parts: &[Part], days: u32) -> v1::ThawQuote {
     of(&archives.prices, parts, days)
 }
@@ -323,13 +321,10 @@ fn gibibytes(bytes: u64) -> f64 {
     bytes as f64 / GB as f64
 }
 
-// Prices of bringing objects back from an archive: as Amazon publishes it for one region, or as a file of the
-// administrator's says.
-
 /// Above any table.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
-/// What making an object of a class readable costs at one speed.
+/// Price of making an object of a class readable at one speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SpeedPrices {
     pub(crate) request: Dollars,
@@ -338,7 +333,8 @@ pub(crate) struct SpeedPrices {
     pub(crate) hours: u32,
 }
 
-/// See the module's text.
+/// Prices of bringing objects back from an archive: as Amazon publishes it for one region, or as a file of the
+/// administrator's says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prices {
     pub(crate) region: String,

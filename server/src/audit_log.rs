@@ -36,10 +36,10 @@ const KEYS_MAX: usize = AUDIT_REPEATS_MAX;
 /// Actor of refused calls, once there are too many to list each.
 const MANY_TOKENS: &str = "many tokens";
 
-/// What makes events the same: action, actor and key.
+/// Events with the same action, actor and key are counted together.
 type Same = (String, String, String);
 
-/// See the module's text.
+/// Counts entries in memory until they are written.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     catalog: Arc<Catalog>,
@@ -232,7 +232,7 @@ struct Origins {
 }
 
 impl Origins {
-    /// What the address is called in the audit log, and what else there is to say.
+    /// Returns the address's name in the audit log, and a remark.
     fn name(&mut self, peer: Option<IpAddr>) -> (String, String) {
         let Some(peer) = peer.map(|peer| peer.to_canonical()) else {
             return ("an unknown address".to_owned(), "a call without a valid token".to_owned());

@@ -110,51 +110,15 @@ fn read_limit(file: &Path) -> Option<MemoryLimit> {
     Some(MemoryLimit { bytes, source: LimitSource::ControlGroup(file.to_owned()) })
 }
 
-// Shares of memory: the one place where the limit is divided.
-//
-// With a limit of M bytes:
-//
-// | share | of | for |
-// |---|---|---|
-// | `FIXED_BYTES` | – | the program, its threads, TLS, SQLite: 13 connections of 2 MiB, a log of 4 MiB; 9 MiB for the filters of a sorted run being written |
-// | M / 8 | M | what the allocator holds back, and what the kernel charges a control group for sockets and pages it is writing |
-// | the rest, R: | | |
-// | R / 8, at most `index_memory` | R | write buffer of the index |
-// | R / 4 | R | filters and fences of the index: some 1.3 bytes an entry. Not allocated before the index needs it; one that needs more does not open |
-// | R / 16, at most 96 MiB | R | directories of containers that are read |
-// | R / 32, at most 16 MiB | R | decoded regions |
-// | R / 32, at most 64 MiB | R | regions as they are stored, that restores side by side share |
-// | R / 32, at most 64 MiB | R | what restores read ahead, all of them together: 2 MiB a read |
-// | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
-// | 3 R / 64, at most 256 MiB | R | answers over HTTPS: `ANSWER_BYTES` each |
-// | R / 64, at most 64 MiB | R | pages of lists over gRPC: `PAGE_BYTES` each |
-// | R / 16, at most 160 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net::Windows`); fewer connections where that is not enough |
-// | R / 8 at most, `COPY_BYTES` for each of `s3_copies` | R | with a bucket: blobs being copied to it |
-// | what is left, about a third | R | streams of the data path: `INGEST_BYTES` for a disk coming in, `RESTORE_BYTES` for one going out |
-//
-// A disk coming in (`INGEST_BYTES`): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
-// being received, 8 MiB; 16 regions being verified, 8 MiB with their plain bytes; write buffers of a container that is
-// open and two being sealed, for data and recipe, 6 MiB; directories it met last, 2 × 16 × 200 KiB; zstd, 2 MiB;
-// what one message may add to the recipe before it is counted, 16 MiB; digests being
-// proved: the last regions' plain bytes, 5 MiB, two extents of as much, and 256 that wait, 9 MiB.
-//
-// A disk going out (`RESTORE_BYTES`): one read of 2 MiB beside what all restores read ahead together; what is read
-// and not sent, 3 MiB; a queue of 2 messages of 1 MiB, one being sent and one in the connection's buffer; the plans
-// of two windows and the directories they met last, 4 MiB. Not all of it at once for each: what restores of clones read and send is
-// the same memory.
-//
-// So at 2 GiB: fixed 96, slack 256, R = 1,696 MiB: index 64 + 424, directories 96, decoded 16, shared 53, read ahead
-// 53, backups 212, answers 79 and pages 26, connections 106, streams 566: 5 disks in and 5 out at once.
-
 const MIB: u64 = 1 << 20;
 
 /// The program and what does not grow with what clients do.
 const FIXED_BYTES: u64 = 96 * MIB;
 
-/// One disk coming in; see the module's text.
+/// One disk coming in; see [`Budget`].
 const INGEST_BYTES: u64 = 88 * MIB;
 
-/// One disk going out; see the module's text.
+/// One disk going out; see [`Budget`].
 const RESTORE_BYTES: u64 = 13 * MIB;
 
 /// Of all connections together. The first agent's eight have 3 MiB each, which fill a line of 240 MB/s and 100 ms; fifty
@@ -191,11 +155,45 @@ impl From<NotEnoughMemory> for ServiceError {
     }
 }
 
-/// The shares of a limit. See the module's text.
+/// Shares of memory: the one place where the limit is divided.
+///
+/// With a limit of M bytes:
+///
+/// | share | of | for |
+/// |---|---|---|
+/// | `FIXED_BYTES` | – | the program, its threads, TLS, SQLite: 13 connections of 2 MiB, a log of 4 MiB; 9 MiB for the filters of a sorted run being written |
+/// | M / 8 | M | what the allocator holds back, and what the kernel charges a control group for sockets and pages it is writing |
+/// | the rest, R: | | |
+/// | R / 8, at most `index_memory` | R | write buffer of the index |
+/// | R / 4 | R | filters and fences of the index: some 1.3 bytes an entry. Not allocated before the index needs it; one that needs more does not open |
+/// | R / 16, at most 96 MiB | R | directories of containers that are read |
+/// | R / 32, at most 16 MiB | R | decoded regions |
+/// | R / 32, at most 64 MiB | R | regions as they are stored, that restores side by side share |
+/// | R / 32, at most 64 MiB | R | what restores read ahead, all of them together: 2 MiB a read |
+/// | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
+/// | 3 R / 64, at most 256 MiB | R | answers over HTTPS: `ANSWER_BYTES` each |
+/// | R / 64, at most 64 MiB | R | pages of lists over gRPC: `PAGE_BYTES` each |
+/// | R / 16, at most 160 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net::Windows`); fewer connections where that is not enough |
+/// | R / 8 at most, `COPY_BYTES` for each of `s3_copies` | R | with a bucket: blobs being copied to it |
+/// | what is left, about a third | R | streams of the data path: `INGEST_BYTES` for a disk coming in, `RESTORE_BYTES` for one going out |
+///
+/// A disk coming in (`INGEST_BYTES`): its queue, one message of 8 MiB; another that waits for room, 8 MiB; one that is
+/// being received, 8 MiB; 16 regions being verified, 8 MiB with their plain bytes; write buffers of a container that is
+/// open and two being sealed, for data and recipe, 6 MiB; directories it met last, 2 × 16 × 200 KiB; zstd, 2 MiB;
+/// what one message may add to the recipe before it is counted, 16 MiB; digests being
+/// proved: the last regions' plain bytes, 5 MiB, two extents of as much, and 256 that wait, 9 MiB.
+///
+/// A disk going out (`RESTORE_BYTES`): one read of 2 MiB beside what all restores read ahead together; what is read
+/// and not sent, 3 MiB; a queue of 2 messages of 1 MiB, one being sent and one in the connection's buffer; the plans
+/// of two windows and the directories they met last, 4 MiB. Not all of it at once for each: what restores of clones read and send is
+/// the same memory.
+///
+/// So at 2 GiB: fixed 96, slack 256, R = 1,696 MiB: index 64 + 424, directories 96, decoded 16, shared 53, read ahead
+/// 53, backups 212, answers 79 and pages 26, connections 106, streams 566: 5 disks in and 5 out at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
     pub limit: MemoryLimit,
-    /// What the engine keeps of the index, of what it decoded, and of backups in progress.
+    /// Bytes the engine keeps: index, decoded regions, backups in progress.
     pub engine: MemoryBounds,
     /// Write buffer of the index.
     pub index_buffer_bytes: usize,
@@ -211,7 +209,7 @@ pub struct Budget {
     pub pages: u32,
     /// Network connections of agents; of the HTTPS address there are no more, and at most 256.
     pub connections: u32,
-    /// What all gRPC connections may have sent that no call has read.
+    /// Bytes that all gRPC connections may have sent and no call has read.
     pub windows_bytes: u64,
     /// Blobs sent to a bucket at once; 0 without one.
     pub bucket_copies: u32,
@@ -270,7 +268,7 @@ impl Budget {
         })
     }
 
-    /// What it comes to, a line each.
+    /// Results, a line each.
     pub fn lines(&self) -> Vec<String> {
         let Self {
             limit,

@@ -88,10 +88,10 @@ pub(crate) struct Wanted {
     pub(crate) days: u32,
 }
 
-/// What it takes. Blocks for as long as a walk over the recipes takes, if anything is cold, and for `at_most`.
+/// Returns the quote. Blocks for as long as a walk over the recipes takes, if anything is cold, and for `at_most`.
 ///
 /// # Errors
-/// Those of [`may_read`]; `Invalid`; `NotFound`: a disk; `Limit`: it takes longer.
+/// The errors of [`may_read`]; `Invalid`; `NotFound`: a disk; `Limit`: it takes longer.
 pub(crate) fn quote_thaw(
     app: &App,
     caller: &Caller,
@@ -126,7 +126,7 @@ pub(crate) fn quote_thaw(
 /// Starts to bring it back, or finds the task that does. Blocks.
 ///
 /// # Errors
-/// Those of [`may_read`]; `Invalid`; `NotFound`: a disk; those of tasks.
+/// The errors of [`may_read`]; `Invalid`; `NotFound`: a disk; those of tasks.
 pub(crate) fn start_thaw(
     app: &Arc<App>,
     caller: &Caller,
@@ -169,7 +169,7 @@ pub(crate) fn get_thaw(app: &App, caller: &Caller, id: TaskId) -> Result<Told, S
 /// The newest task that thaws something of this restore point and has not ended. Blocks.
 ///
 /// # Errors
-/// Those of [`may_read`]; the catalog's.
+/// The errors of [`may_read`]; the catalog's.
 pub(crate) fn task_of(app: &App, caller: &Caller, backup: BackupId) -> Result<Option<Told>, ServiceError> {
     let backup = may_read(app, caller, backup)?.id.to_string();
     let page = PageRequest { size: LOOKED_AT, token: "" };

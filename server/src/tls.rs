@@ -192,7 +192,7 @@ impl Identity {
     }
 }
 
-/// What a self-signed certificate is valid for: every usual name of this machine, and `extra`.
+/// Names in a self-signed certificate: every usual name of this machine, and `extra`.
 fn names(extra: &[String]) -> Vec<String> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -221,7 +221,7 @@ fn make_self_signed(names: &[String], year: i32) -> Result<(String, String), Tls
     make().map_err(|source| TlsError::Generate { names: names.to_vec(), source })
 }
 
-/// Whether a self-signed certificate can be valid for `name`.
+/// Returns true if a self-signed certificate can be valid for `name`.
 pub fn is_certificate_name(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok() || rustls_pki_types::DnsName::try_from(name).is_ok()
 }

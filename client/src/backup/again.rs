@@ -111,7 +111,7 @@ impl Again {
         others
     }
 
-    /// Whether everything asked for was sent.
+    /// Returns true if everything asked for was sent.
     pub(crate) fn is_done(&self) -> bool {
         self.unsent.is_empty()
     }

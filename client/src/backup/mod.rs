@@ -158,7 +158,7 @@ async fn record(agent: &session::Agent<'_>, unopened: &[FailedDisk]) {
 
 // Options of a backup.
 
-/// What to back up and how.
+/// Options of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupOptions {
     pub namespace: String,
@@ -230,11 +230,11 @@ pub(crate) struct Pipeline {
     pub(crate) progress: Arc<dyn Progress>,
     /// Region payload handed to the transport.
     pub(crate) sent_bytes: AtomicU64,
-    /// Whether every extent is to be read, whatever the parent says of it.
+    /// True if every extent is to be read, whatever the parent says of it.
     pub(crate) reread_all: bool,
     /// Extents read although the parent might have said that they are unchanged.
     pub(crate) reread_extents: Arc<AtomicU64>,
-    /// Whether the server made the latest stream wait for its turn.
+    /// True if the server made the latest stream wait for its turn.
     pub(crate) has_waited: AtomicBool,
 }
 
@@ -242,7 +242,7 @@ impl Pipeline {
     /// Starts the compressing threads.
     ///
     /// # Errors
-    /// Those of [`Compressor::new`].
+    /// The errors of [`Compressor::new`].
     pub(crate) fn new(options: &BackupOptions, progress: Arc<dyn Progress>) -> Result<Self, ClientError> {
         let limits = Limits::for_threads(options.threads);
         let (region_buffers, stages) = (RegionBufferPool::default(), Arc::new(Stages::default()));

@@ -25,7 +25,7 @@ use crate::error::ClientError;
 use crate::pool::RegionBufferPool;
 use crate::slices::piece_bytes;
 
-/// See the module.
+/// Turns scan results into queries, regions and descriptions of extents.
 #[derive(Debug)]
 pub(crate) struct Packer {
     known: Known,
@@ -115,7 +115,7 @@ impl Packer {
         self.messages.take()
     }
 
-    /// Whether every extent taken in is packed.
+    /// Returns true if every extent taken in is packed.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }

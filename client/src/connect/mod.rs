@@ -304,7 +304,7 @@ impl fmt::Display for RequestId {
 /// [`Connection::open`], again and again for as long as `retry_for`; each wait is told to `notice` before.
 ///
 /// # Errors
-/// Those of [`Connection::open`]; what may pass only once `retry_for` has passed.
+/// The errors of [`Connection::open`]; what may pass only once `retry_for` has passed.
 pub async fn open_retrying(
     settings: &Settings,
     retry_for: Duration,

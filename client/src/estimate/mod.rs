@@ -61,7 +61,7 @@ pub struct DiskFacts {
 pub struct Figures {
     /// Such as `fastcdc 16 KiB`.
     pub variant: &'static str,
-    /// Whether this is how Holdfast cuts.
+    /// True if this is how Holdfast cuts.
     pub production: bool,
     /// A disk's name, or `None` for all together.
     pub disk: Option<String>,

@@ -64,7 +64,7 @@ pub(super) struct Variant {
     share: f64,
     /// One in this many regions is compressed at every level.
     stride: u64,
-    /// Whether the disk's scope differs from all together.
+    /// True if the disk's scope differs from all together.
     both_scopes: bool,
     carry: Vec<u8>,
     next_extent: u64,
@@ -338,7 +338,7 @@ impl Encoders {
         Self { levels, scratch: ObjectPool::default() }
     }
 
-    /// What `plain` takes at the level with this index, compressed or as it is, as in a region.
+    /// Returns the bytes `plain` takes at the level with this index, compressed or as it is, as in a region.
     pub(super) fn stored_bytes(&self, level: usize, plain: &[u8]) -> Result<u64, ClientError> {
         let Some((level, pool)) = self.levels.get(level) else {
             return Err(ClientError::Internal("a level that is not estimated"));
@@ -352,9 +352,6 @@ impl Encoders {
         Ok(if worthwhile? { bytes } else { plain.len() } as u64)
     }
 }
-
-// Chunks seen so far, each with the disk it was last seen on: one table answers both *new on this disk* and *new
-// anywhere*, as disks are read in turn.
 
 /// The key is part of a hash.
 #[derive(Debug, Default, Clone, Copy)]
@@ -373,7 +370,10 @@ impl Hasher for KeyHasher {
     fn write_usize(&mut self, _: usize) {}
 }
 
-/// See the module. 12 bytes per entry, in tables 7/16 to 7/8 full.
+/// Chunks seen so far, each with the disk it was last seen on: one table answers both *new on this disk* and *new
+/// anywhere*, as disks are read in turn.
+///
+/// 12 bytes per entry, in tables 7/16 to 7/8 full.
 #[derive(Debug, Default)]
 pub(super) struct SeenChunks(HashMap<[u32; 2], u32, BuildHasherDefault<KeyHasher>>);
 

@@ -212,7 +212,7 @@ impl Rate {
 /// One in so many is kept.
 const KEPT: usize = 4;
 
-/// Whether a tenant that holds `own` of a `limit`, of which `in_use` are taken, may have one more.
+/// Returns true if a tenant that holds `own` of a `limit`, of which `in_use` are taken, may have one more.
 const fn admits(limit: usize, in_use: usize, own: usize) -> bool {
     let free = limit.saturating_sub(in_use);
     free > 0 && (free > limit / KEPT || own < free)

@@ -386,7 +386,7 @@ impl StreamGuard {
         Ok(())
     }
 
-    /// Whether the stream has a slot.
+    /// Returns true if the stream has a slot.
     pub fn has_slot(&self) -> bool {
         self.state.borrow().place == Place::HasSlot
     }

@@ -63,7 +63,7 @@ struct Waiting {
     since: Duration,
 }
 
-/// See the module's text. Time is passed in: since any moment, always the same.
+/// Orders the streams that wait for a slot. Time is passed in: since any moment, always the same.
 #[derive(Debug)]
 pub(super) struct Turns {
     limit: usize,

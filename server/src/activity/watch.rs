@@ -72,7 +72,7 @@ struct State {
     rates: HashMap<SessionId, Rate>,
 }
 
-/// See the module's documentation.
+/// Clients that watch activity.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     engine: Arc<Engine>,

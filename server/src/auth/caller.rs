@@ -99,7 +99,7 @@ impl Caller {
         found.ok_or_else(|| ServiceError::new(ErrorCode::NotFound, "the token's namespace does not exist"))
     }
 
-    /// Whether the caller may do `action` to something in `namespace` that they named by its identifier.
+    /// Returns true if the caller may do `action` to something in `namespace` that they named by its identifier.
     pub fn may(&self, action: Action, namespace: NamespaceId) -> bool {
         self.token.may(action, namespace)
     }

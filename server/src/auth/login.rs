@@ -55,7 +55,7 @@ impl std::fmt::Debug for Cookie {
 }
 
 impl WebLogin {
-    /// What must accompany every request that changes something; the rules are those of [`check_csrf`].
+    /// Must accompany every request that changes something, see [`check_csrf`].
     pub fn csrf(&self) -> &str {
         &self.csrf
     }
@@ -134,7 +134,7 @@ impl Authenticator {
         prune(&*self.catalog, self.clock.now_ms())
     }
 
-    /// Whether the login of this key has not ended. Says nothing about its token. Blocks.
+    /// Returns true if the login of this key has not ended. Says nothing about its token. Blocks.
     ///
     /// # Errors
     /// The catalog's errors.

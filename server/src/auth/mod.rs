@@ -151,7 +151,7 @@ impl Authenticator {
         }
     }
 
-    /// Whether a token is still valid. Asked by a background job for every stream under way. Blocks.
+    /// Returns true if a token is still valid. Asked by a background job for every stream under way. Blocks.
     ///
     /// # Errors
     /// The catalog's errors.
@@ -160,7 +160,7 @@ impl Authenticator {
         Ok(found.is_some_and(|(token, _)| token.is_usable(self.clock.now_ms())))
     }
 
-    /// Whether the token is still valid and the login, if there is one, has not ended. Blocks.
+    /// Returns true if the token is still valid and the login, if there is one, has not ended. Blocks.
     ///
     /// # Errors
     /// The catalog's errors.
@@ -264,7 +264,7 @@ impl Lookups {
     /// Runs `look_up` on one of the threads.
     ///
     /// # Errors
-    /// Those of `look_up`; `Limit` when too many wait already; `Internal` when it panics.
+    /// The errors of `look_up`; `Limit` when too many wait already; `Internal` when it panics.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         look_up: impl FnOnce() -> Result<T, ServiceError> + Send + 'static,

@@ -217,7 +217,7 @@ fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
 /// For which a walk over recipes may go on, whether or not anyone waits for it still: one over 10 TB takes minutes.
 const AT_MOST: Duration = Duration::from_secs(30 * 60);
 
-/// What it takes. Blocks for as long as a walk over the recipes takes, if anything is cold.
+/// Returns the quote. Blocks for as long as a walk over the recipes takes, if anything is cold.
 pub(super) fn quote_thaw(
     app: &Arc<App>,
     caller: &Caller,

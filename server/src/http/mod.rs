@@ -193,7 +193,7 @@ pub(crate) struct Shared {
     scraping: tokio::sync::Mutex<()>,
     /// Whether any client may read the metrics.
     metrics_open: bool,
-    /// Whether browsers may be told never to connect without TLS, see [`headers`](headers).
+    /// True if browsers may be told never to connect without TLS, see `add_headers`.
     strict_transport: bool,
 }
 

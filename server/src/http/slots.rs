@@ -139,9 +139,6 @@ fn too_late() -> Problem {
     Problem::from(ServiceError::new(ErrorCode::Unavailable, detail)).with_header(header::RETRY_AFTER, "5")
 }
 
-// Logins whose token has not arrived yet. Everyone may begin one, so they have places of their own, few for each
-// address; a newcomer always finds one, and the oldest of the address with too many is refused.
-
 #[derive(Debug, Default)]
 struct LoginState {
     next: u64,
@@ -149,7 +146,8 @@ struct LoginState {
     refuse: HashMap<u64, oneshot::Sender<()>>,
 }
 
-/// See the module's documentation.
+/// Logins whose token has not arrived yet. Everyone may begin one, so they have places of their own, few for each
+/// address; a newcomer always finds one, and the oldest of the address with too many is refused.
 #[derive(Debug, Default)]
 pub(super) struct Logins(Mutex<LoginState>);
 

@@ -141,7 +141,7 @@ fn compression(row: &DetailRow, usual: Option<&Usual>) -> Option<String> {
     worse.then(|| format!("The new data compresses worse than usual: {}{instead}.", factor(local)))
 }
 
-/// Whether the whole disk was read although little of it had changed.
+/// Returns true if the whole disk was read although little of it had changed.
 fn reading(row: &DetailRow, first: bool) -> Option<String> {
     if first || row.bytes < WORD_MIN_BYTES || row.read_bytes < row.bytes / 10 * 9 {
         return None;

@@ -45,7 +45,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 /// fail once.
 pub(crate) const REMIND_AFTER_MS: i64 = 14 * 86_400_000;
 
-/// Whether something of it was not proved for too long.
+/// Returns true if something of it was not proved for too long.
 pub(crate) const fn is_overdue(found: &AgentsProofs, now_ms: i64) -> bool {
     now_ms.saturating_sub(found.unproved_since_ms) > REMIND_AFTER_MS
 }
@@ -108,7 +108,7 @@ const FACTOR_DROP_SHARE: f64 = 0.5;
 /// … and at least this many bytes were stored: the factor of a run that stores next to nothing varies a lot.
 const FACTOR_DROP_MIN_STORED_BYTES: u64 = 32 << 20;
 
-/// What is unusual about a run.
+/// Something unusual about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlagKind {
     Failed,
@@ -210,7 +210,7 @@ pub(crate) struct Usual {
 }
 
 impl Usual {
-    /// Of the last [`LOOK_BACK`] done rows of `earlier`, oldest first; `None` when there are fewer than
+    /// Computed from the last [`LOOK_BACK`] done rows of `earlier`, oldest first; `None` when there are fewer than
     /// [`RUNS_MIN`].
     pub(crate) fn of(earlier: &[DetailRow]) -> Option<Self> {
         let done = earlier.iter().rev().filter(|row| row.status == RowStatus::Done as i32);

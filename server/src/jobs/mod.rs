@@ -146,7 +146,7 @@ impl Load for DataPath {
 
 // Pace of a job. Pure arithmetic.
 
-/// What a job may cost, and how it is tried again.
+/// Cost of a job, and how it is tried again.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     pub limits: StepLimits,

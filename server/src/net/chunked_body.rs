@@ -44,7 +44,7 @@ impl fmt::Debug for Held {
     }
 }
 
-/// See the module's documentation.
+/// A body that is handed on in small chunks.
 #[derive(Debug)]
 pub(super) struct ChunkedBody<B> {
     body: B,

@@ -46,7 +46,7 @@ struct State {
     known: HashMap<Origin, Instant>,
 }
 
-/// See the module's documentation.
+/// The connection slots of one listener.
 #[derive(Debug)]
 pub(crate) struct Door {
     max: usize,
@@ -102,7 +102,7 @@ impl Door {
         Some((number, close))
     }
 
-    /// Whether a caller from the address of `peer` has shown a valid token.
+    /// Returns true if a caller from the address of `peer` has shown a valid token.
     pub(super) fn is_known(&self, peer: SocketAddr) -> bool {
         self.state.lock().is_known(peer.into())
     }

@@ -43,7 +43,7 @@ struct UnderWay {
     told: Option<Instant>,
 }
 
-/// See the module's documentation.
+/// State of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     peer: SocketAddr,
@@ -243,7 +243,7 @@ impl StallMonitor {
         self.waiting.lock().remove(&answer);
     }
 
-    /// Whether an answer has waited for longer than `patience`.
+    /// Returns true if an answer has waited for longer than `patience`.
     pub(super) fn is_stalled(&self, patience: Duration) -> bool {
         let now = Instant::now();
         self.waiting.lock().values().any(|since| now.duration_since(*since) > patience)

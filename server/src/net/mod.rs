@@ -137,9 +137,7 @@ async fn accept(tcp: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     Ok((stream, peer))
 }
 
-// Addresses as they are counted: an IPv4 address, or a /64 network of IPv6, all of which one machine may use.
-
-/// See the module's documentation.
+/// Addresses as they are counted: an IPv4 address, or a /64 network of IPv6, all of which one machine may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Origin(IpAddr);
 
@@ -225,14 +223,6 @@ impl Drop for Open {
     }
 }
 
-// Receive windows: bytes that a connection may have sent and no call has read. One budget, divided as connections come.
-//
-// HTTP/2 fixes a connection's window when it begins. A window for each of as many connections as there may be would be
-// too small for a fast line; so every connection has `WINDOW_MIN_BYTES`, and one from an address that has shown a valid
-// token gets a share of what is left on top. The first ones thereby have large windows, and when hundreds are
-// open the next ones have small ones, which hundreds of connections together fill any line with. An agent's first
-// connection is its control connection, which needs no more than the least.
-
 /// Of any connection; HTTP/2's own default.
 pub(crate) const WINDOW_MIN_BYTES: u64 = 64 << 10;
 
@@ -242,10 +232,16 @@ pub(crate) const WINDOW_MAX_BYTES: u64 = 16 << 20;
 /// One in so many of the bytes that are left goes to the next connection.
 const SHARE: u64 = 32;
 
-/// See the module's documentation.
+/// Receive windows: bytes that a connection may have sent and no call has read. One budget, divided as connections come.
+///
+/// HTTP/2 fixes a connection's window when it begins. A window for each of as many connections as there may be would be
+/// too small for a fast line; so every connection has `WINDOW_MIN_BYTES`, and one from an address that has shown a valid
+/// token gets a share of what is left on top. The first ones thereby have large windows, and when hundreds are
+/// open the next ones have small ones, which hundreds of connections together fill any line with. An agent's first
+/// connection is its control connection, which needs no more than the least.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    /// What is left beyond the least of as many connections as there may be.
+    /// Bytes left beyond the least windows of as many connections as there may be.
     left_bytes: Mutex<u64>,
 }
 

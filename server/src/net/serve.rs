@@ -313,9 +313,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-// A connection that fails when its peer takes nothing for too long. TCP alone would wait forever.
-
-/// See the module's documentation.
+/// A connection that fails when its peer takes nothing for too long. TCP alone would wait forever.
 #[derive(Debug)]
 pub(super) struct WriteDeadline<S> {
     stream: S,

@@ -66,7 +66,7 @@ pub fn open_beside(data_dir: &Path, clock: &Arc<dyn Clock>) -> Result<Catalog, S
     Ok(Catalog::open(&path, Arc::clone(clock))?)
 }
 
-/// Whether `folder` holds a repository.
+/// Returns true if `folder` holds a repository.
 pub fn is_repository(folder: &Path) -> bool {
     fs::metadata(catalog_path(folder)).is_ok_and(|found| found.is_file())
 }
@@ -276,7 +276,7 @@ impl FolderLock {
 /// again.
 ///
 /// # Errors
-/// Those of `open`.
+/// The errors of `open`.
 fn open<T>(
     path: &Path,
     open: impl Fn() -> Result<T, CatalogError>,

@@ -154,7 +154,7 @@ const COUNT_AT_MOST: Duration = Duration::from_secs(20);
 /// As [`by_deleting`] for an answer that is due soon: `None` also when counting takes too long. Blocks.
 ///
 /// # Errors
-/// Those of [`by_deleting`].
+/// The errors of [`by_deleting`].
 pub(crate) fn soon(
     engine: &Engine,
     ids: &[BackupId],
@@ -166,7 +166,7 @@ pub(crate) fn soon(
 /// As [`soon`], for so long. Blocks.
 ///
 /// # Errors
-/// Those of [`by_deleting`].
+/// The errors of [`by_deleting`].
 pub(crate) fn within(
     at_most: Duration,
     engine: &Engine,
@@ -177,7 +177,7 @@ pub(crate) fn within(
     by_deleting(engine, ids, &|| began.elapsed() >= at_most || stop())
 }
 
-/// What reclaim could free once these restore points are deleted; `None`: it cannot be told exactly, because something
+/// Returns the bytes that reclaim could free once these restore points are deleted; `None`: it cannot be told exactly, because something
 /// cannot be read, or `stop` said that no one wants to know. Blocks.
 ///
 /// # Errors

@@ -323,10 +323,7 @@ pub(crate) fn delete_free(
     }
 }
 
-// Restore points that policies will have deleted after some time: what only they need is not worth a storage class that is
-// paid for longer.
-
-/// What is known to leave at most: 16 bytes each, and more in the set. What is beyond counts as staying.
+/// Restore points known to leave, at most: 16 bytes each, and more in the set. What is beyond counts as staying.
 const LEAVING_MAX: usize = 4_000_000;
 
 /// Restore points of a VM by the policy that decides about them.
@@ -339,10 +336,13 @@ pub(crate) struct Leaving {
     pub(crate) skipped: Vec<String>,
 }
 
-/// See the module's text. `None`: `go_on` said no. Blocks.
+/// Restore points that policies will have deleted after some time: what only they need is not worth a storage class that is
+/// paid for longer.
+///
+/// `None`: `go_on` said no. Blocks.
 ///
 /// # Errors
-/// Those of the catalog; `Invalid`: a policy whose time zone is not known any more.
+/// The catalog's errors; `Invalid`: a policy whose time zone is not known any more.
 pub(crate) fn leaving_within(
     engine: &Engine,
     days: u32,

@@ -78,7 +78,7 @@ pub struct Server {
     pub http_address: SocketAddr,
     /// What agents pin.
     pub fingerprint: String,
-    /// Whether this start created the first token.
+    /// True if this start created the first token.
     pub first_token_created: bool,
     tasks: JoinSet<()>,
     jobs: Runner,

@@ -83,7 +83,7 @@ const KEPT_MS: i64 = 750 * 86_400_000;
 
 /// What tasks are beside of.
 pub(crate) trait Surroundings: Send + Sync + fmt::Debug {
-    /// Whether a backup or a restore is in progress, which tasks must not slow down.
+    /// Returns true if a backup or a restore is in progress, which tasks must not slow down.
     fn is_busy(&self) -> bool;
     /// Tasks have changed: tell those who watch.
     fn tasks_changed(&self);

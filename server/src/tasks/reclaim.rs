@@ -145,7 +145,7 @@ impl Figures {
     }
 }
 
-/// See the module's text.
+/// The work of a reclaim task.
 #[derive(Debug)]
 pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,

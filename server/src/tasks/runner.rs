@@ -102,7 +102,7 @@ impl Attempt {
 /// just after a task was started, which must not start it again.
 const AHEAD_MAX_MS: i64 = 3_600_000;
 
-/// What is started by the clock.
+/// A schedule, as the clock sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Of its mark.
@@ -113,7 +113,7 @@ pub(crate) struct Plan {
     pub(crate) options: String,
 }
 
-/// What to do about a plan now.
+/// Action for a plan now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// It is its time, or was while the server did not run: however often, once. The mark to move with it.

@@ -82,7 +82,7 @@ struct Place {
     lines: u32,
 }
 
-/// See the module's text.
+/// The work of a scrub task.
 #[derive(Debug)]
 pub(crate) struct ScrubWork {
     pub(crate) engine: Arc<Engine>,
@@ -210,7 +210,7 @@ struct Watch<'a> {
     before: Figures,
     figures: Figures,
     lines: u32,
-    /// Whether there was anything left of the pass.
+    /// True if there was anything left of the pass.
     looked: bool,
 }
 

@@ -70,7 +70,7 @@ struct Place {
     again: Vec<String>,
 }
 
-/// See the module's text.
+/// The work of a verification task.
 #[derive(Debug)]
 pub(crate) struct VerifyWork {
     pub(crate) engine: Arc<Engine>,

@@ -101,7 +101,7 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
         &[]
     }
 
-    /// Whether what is asked for while a task is under way that does exactly that is this task.
+    /// Returns true if what is asked for while a task is under way that does exactly that is this task.
     fn is_shared(&self) -> bool {
         false
     }
@@ -135,7 +135,7 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
 
 // Limits of the speed of tasks.
 
-/// What tasks may take, each of those that run.
+/// Limits of each task that runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     idle: Throttle,

@@ -11,7 +11,7 @@ fn source(data_dir: &Path) -> IdentitySource<'_> {
     IdentitySource { data_dir, provided: None, names: &[] }
 }
 
-/// Whether a client that trusts `identity` as a root accepts it under `name`.
+/// Returns true if a client that trusts `identity` as a root accepts it under `name`.
 fn accepted_as(identity: &Identity, name: &str) -> bool {
     let mut roots = RootCertStore::empty();
     roots.add(identity.chain[0].clone()).unwrap();

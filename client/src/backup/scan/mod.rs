@@ -262,7 +262,7 @@ impl ReorderBuffer {
         self.next
     }
 
-    /// Whether none wait.
+    /// Returns true if none wait.
     pub(crate) fn is_empty(&self) -> bool {
         self.early.is_empty()
     }
@@ -270,7 +270,7 @@ impl ReorderBuffer {
 
 // Results of scanning a part of the disk.
 
-/// What was found out about one or more extents.
+/// Result of scanning one or more extents.
 #[derive(Debug)]
 pub(crate) enum ScanResult {
     Zero { first: u64, count: u64 },

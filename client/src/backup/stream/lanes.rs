@@ -65,7 +65,7 @@ struct ToLanes {
     queue: mpsc::Sender<v1::LaneRequest>,
     /// To say that lanes are needed.
     needed: Arc<Notify>,
-    /// Whether there are lanes; `None` until that is known.
+    /// True if there are lanes; `None` until that is known.
     ready: watch::Receiver<Option<bool>>,
     /// The same, once it was asked.
     open: Option<bool>,
@@ -95,7 +95,7 @@ impl Outlet {
 }
 
 impl ToLanes {
-    /// Whether this message may go over a lane. Waits for lanes once they are needed.
+    /// Returns true if this message may go over a lane. Waits for lanes once they are needed.
     async fn are_open(&mut self, kind: &Kind) -> bool {
         if let Some(open) = self.open {
             return open;

@@ -26,7 +26,7 @@ use crate::source::walk::ExtentWalk;
 use crate::source::{Source, SourceError, WriteTimes, extent_bytes};
 use crate::stages::Stage;
 
-/// See the module.
+/// State of the loop that serves one stream.
 pub(super) struct QueryLoop<'a> {
     pipeline: &'a Pipeline,
     disk: &'a Arc<dyn Source>,
@@ -36,7 +36,7 @@ pub(super) struct QueryLoop<'a> {
     items: mpsc::Sender<Item>,
     packer: Packer,
     requests: AgainRequests,
-    /// Whether extents are being read again.
+    /// True if extents are being read again.
     reading_again: bool,
     /// Read from the disk by passes that ended.
     read_bytes: u64,

@@ -41,7 +41,7 @@ pub(super) enum Item {
 #[derive(Debug)]
 pub(super) struct InHand(#[expect(dead_code, reason = "only how many there are matters")] Arc<()>);
 
-/// See the module.
+/// Takes the messages of one disk from all of its connections.
 #[derive(Debug)]
 pub(super) struct Intake {
     state: Mutex<State>,
@@ -63,7 +63,7 @@ struct State {
     in_hand: Arc<()>,
     /// The stream's own numbers.
     own: Source,
-    /// Whether the stream itself brings no more.
+    /// True if the stream itself brings no more.
     own_ended: bool,
     /// When a message came last, on any connection.
     last: Instant,
@@ -171,7 +171,7 @@ impl Intake {
         state.queue.is_some()
     }
 
-    /// Whether lanes make sense: not once messages came without numbers.
+    /// Returns true if lanes make sense: not once messages came without numbers.
     pub(super) fn may_have_lanes(&self) -> bool {
         let state = self.state.lock();
         state.queue.is_some() && state.merge.may_have_lanes()
@@ -296,15 +296,6 @@ fn cost(bytes: usize, capacity: u32) -> u32 {
     }
 }
 
-// Messages of one disk that come over several connections, put back into the one order they were given.
-//
-// Every ordered message has a number, from 1 without a gap. On each connection the numbers ascend, and each connection
-// has a queue of its own, so the next message in order is always at the head of some connection's queue or on its way:
-// no full queue can keep it out, and nothing waits in a circle. What this holds is bounded by those queues, because a
-// message keeps its room there until the engine is done with it.
-//
-// An agent without lanes numbers nothing: all its numbers are 0, and its messages pass as they come.
-
 /// Numbers farther ahead than this are nonsense. The agent has some MiB under way on each of 16 connections, and a
 /// message of a sparse disk may be of 16 bytes.
 const AHEAD_MAX: u64 = 1 << 24;
@@ -328,14 +319,21 @@ pub(super) enum OrderError {
 #[derive(Debug, Default)]
 pub(super) struct Source(u64);
 
-/// See the module.
+/// Messages of one disk that come over several connections, put back into the one order they were given.
+///
+/// Every ordered message has a number, from 1 without a gap. On each connection the numbers ascend, and each connection
+/// has a queue of its own, so the next message in order is always at the head of some connection's queue or on its way:
+/// no full queue can keep it out, and nothing waits in a circle. What this holds is bounded by those queues, because a
+/// message keeps its room there until the engine is done with it.
+///
+/// An agent without lanes numbers nothing: all its numbers are 0, and its messages pass as they come.
 #[derive(Debug)]
 pub(super) struct Merge<T> {
     /// The number of the next message in order.
     next: u64,
     /// Messages that came before the next in order.
     held: BTreeMap<u64, T>,
-    /// Whether messages have numbers, once one has come.
+    /// True if messages have numbers, once one has come.
     numbered: Option<bool>,
 }
 
@@ -387,7 +385,7 @@ impl<T> Merge<T> {
         (!self.held.is_empty()).then_some(self.next)
     }
 
-    /// Whether no message has come without a number.
+    /// Returns true if no message has come without a number.
     pub(super) fn may_have_lanes(&self) -> bool {
         self.numbered != Some(false)
     }

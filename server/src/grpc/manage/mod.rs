@@ -111,7 +111,7 @@ impl<T> Answer<T> {
         })
     }
 
-    /// Whether nothing more is wanted.
+    /// Returns true if nothing more is wanted.
     fn is_over(&self) -> bool {
         self.queue.is_closed() || *self.app.stopping().borrow()
     }

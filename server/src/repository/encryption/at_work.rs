@@ -26,13 +26,13 @@ pub(crate) fn folders() -> Vec<BlobName> {
     BLOB_FOLDERS.iter().filter_map(|folder| BlobName::new(*folder)).collect()
 }
 
-/// Whether nothing but key files opens the repository: neither a kit, nor a passphrase or command, whose secret lies
+/// Returns true if nothing but key files opens the repository: neither a kit, nor a passphrase or command, whose secret lies
 /// elsewhere.
 pub(crate) fn wants_kit(table: &KeyTable) -> bool {
     table.slots().all(|slot| slot.kind == SlotKind::KeyFile)
 }
 
-/// See the module's text.
+/// The encryption of a repository that is open.
 #[derive(Debug)]
 pub struct Encryption {
     keys: Arc<Keys>,
@@ -99,7 +99,7 @@ impl Encryption {
         self.keys.with_table(wants_kit).then_some(NO_KIT)
     }
 
-    /// Whether blobs may lie in the open that were written before the repository was encrypted.
+    /// Returns true if blobs may lie in the open that were written before the repository was encrypted.
     pub(crate) fn accepts_plain(&self) -> bool {
         self.keys.accepts_plain()
     }
