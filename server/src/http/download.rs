@@ -24,7 +24,7 @@ use crate::activity::streams::Stop;
 use crate::app::App;
 use crate::auth::Credential;
 use crate::error::ServiceError;
-use crate::http::{HttpState, value};
+use crate::http::{HttpState, header_value};
 use crate::limits::READ_DEADLINE;
 use crate::shares::Share;
 
@@ -90,7 +90,7 @@ pub(super) fn attachment(
         Delimiter::Tab => ("text/tab-separated-values; charset=utf-8", "tsv"),
         Delimiter::Comma => ("text/csv; charset=utf-8; header=present", "csv"),
     };
-    let disposition = value(&format!("attachment; filename=\"{name}.{end}\""))?;
+    let disposition = header_value(&format!("attachment; filename=\"{name}.{end}\""))?;
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -164,7 +164,7 @@ fn add_headers(headers: &mut HeaderMap, strict_transport: bool) {
 ///
 /// # Errors
 /// `Internal` when it contains characters that no header may contain.
-fn value(text: &str) -> Result<HeaderValue, ServiceError> {
+fn header_value(text: &str) -> Result<HeaderValue, ServiceError> {
     HeaderValue::from_str(text)
         .map_err(|_| ServiceError::defect(format!("{text:?} cannot be a header's value")))
 }

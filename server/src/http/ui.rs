@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 
 use crate::error::ServiceError;
+use crate::http::header_value;
 use crate::http::problem::Problem;
-use crate::http::value;
 
 include!(concat!(env!("OUT_DIR"), "/ui.rs"));
 
@@ -77,7 +77,7 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Result<Response, ServiceE
     let known = header_text(headers, header::IF_NONE_MATCH)
         .is_some_and(|tags| tags.split(',').any(|known| known.trim().trim_start_matches("W/") == tag));
     let status = if known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-    let etag = value(&tag)?;
+    let etag = header_value(&tag)?;
     let body = if known { Body::empty() } else { Body::from(gzip.unwrap_or(file.plain)) };
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();

@@ -146,6 +146,6 @@ pub(super) async fn session(
 
 fn with_cookie(answer: impl IntoResponse, cookie: &str) -> Result<Response, ServiceError> {
     let mut response = answer.into_response();
-    response.headers_mut().append(header::SET_COOKIE, http::value(cookie)?);
+    response.headers_mut().append(header::SET_COOKIE, http::header_value(cookie)?);
     Ok(response)
 }
