@@ -11,7 +11,7 @@ use holdfast_proto::ErrorCode;
 /// When to try again what is refused because of what others do.
 const AT_CAPACITY_WAIT: Duration = Duration::from_secs(5);
 
-/// A refusal. `grpc/status.rs` turns it into a gRPC status, `http/problem.rs` into an HTTP answer, and
+/// A refusal. `grpc/call.rs` turns it into a gRPC status, `http/problem.rs` into an HTTP answer, and
 /// [`ErrorCode`] into an exit code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

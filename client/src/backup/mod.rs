@@ -12,35 +12,34 @@
 
 mod again;
 mod compress;
-mod known;
-mod lease;
-mod limits;
 mod message_builder;
-mod options;
 mod packer;
 mod parent;
-mod pipeline;
 mod scan;
 mod session;
 mod stream;
 mod upload_limit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_proto::v1;
+use holdfast_proto::region::DEFAULT_LEVEL;
+use holdfast_proto::{Fingerprint, v1};
 
-use self::pipeline::Pipeline;
+use crate::backup::compress::Compressor;
+use crate::backup::upload_limit::UploadLimit;
 use crate::cancel::Cancel;
 use crate::connect::Settings;
+use crate::connect::connections::Connections;
+use crate::end_to_end::Cipher;
 use crate::error::ClientError;
+use crate::pool::RegionBufferPool;
 use crate::progress::Progress;
 use crate::source::{FailedDisk, Source};
-use crate::stages::StageTotal;
-
-pub use self::options::{BackupOptions, DEFAULT_JOB, DEFAULT_RETRY_FOR};
+use crate::stages::{StageTotal, Stages};
 
 /// How long recording disks that could not be opened may hold up the end of a backup that is committed.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -154,5 +153,239 @@ async fn record(agent: &session::Agent<'_>, unopened: &[FailedDisk]) {
             tracing::warn!(%error, "the failed disks could not be recorded in the run's details");
         }
         Err(_) => tracing::warn!("the failed disks could not be recorded in time in the run's details"),
+    }
+}
+
+// Options of a backup.
+
+/// Options of a backup.
+#[derive(Debug, Clone)]
+pub struct BackupOptions {
+    pub namespace: String,
+    pub vm: String,
+    pub job: String,
+    /// ULID of a run to join; empty for a new run.
+    pub run_id: String,
+    /// Read and describe every extent, whatever the parent backup says of it.
+    pub reread: bool,
+    /// End a running session of the same VM first; for when its agent has died.
+    pub take_over: bool,
+    /// Go on when a disk is smaller than in the latest restore point, or gone.
+    pub accept_change: bool,
+    /// zstd level, 1 to 19.
+    pub level: i32,
+    /// Threads that compress; `None`: one per core.
+    pub threads: Option<usize>,
+    /// Region bytes to send per second.
+    pub limit_upload: Option<u64>,
+    /// How many connections carry a disk's data.
+    pub connections: Connections,
+    /// How chunks are named and protected: with a key in a namespace that is end-to-end encrypted, and in no other.
+    pub cipher: Cipher,
+    /// How long an outage may last, one before the first connection included.
+    pub retry_for: Duration,
+}
+
+impl BackupOptions {
+    /// Options for `vm` with everything else at its default.
+    pub fn new(namespace: impl Into<String>, vm: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            vm: vm.into(),
+            job: DEFAULT_JOB.to_owned(),
+            run_id: String::new(),
+            reread: false,
+            take_over: false,
+            accept_change: false,
+            level: DEFAULT_LEVEL,
+            threads: None,
+            limit_upload: None,
+            connections: Connections::Auto,
+            cipher: Cipher::Plain,
+            retry_for: DEFAULT_RETRY_FOR,
+        }
+    }
+}
+
+/// Job of backups that name no job.
+pub const DEFAULT_JOB: &str = "manual";
+
+/// How long an outage may last by default.
+pub const DEFAULT_RETRY_FOR: Duration = Duration::from_secs(300);
+
+// State shared by all streams of a backup.
+
+/// The stages between a disk and the network, with their limits and counters.
+pub(crate) struct Pipeline {
+    pub(crate) limits: Limits,
+    pub(crate) compressor: Compressor,
+    pub(crate) cipher: Cipher,
+    pub(crate) region_buffers: RegionBufferPool,
+    pub(crate) upload_limit: UploadLimit,
+    /// How many connections are to carry a disk's data.
+    pub(crate) connections: Connections,
+    /// How many did so last, when there were several: what the next stream begins with. 0 before that.
+    pub(crate) connections_found: AtomicU32,
+    pub(crate) stages: Arc<Stages>,
+    pub(crate) progress: Arc<dyn Progress>,
+    /// Region payload handed to the transport.
+    pub(crate) sent_bytes: AtomicU64,
+    /// True if every extent is to be read, whatever the parent says of it.
+    pub(crate) reread_all: bool,
+    /// Extents read although the parent might have said that they are unchanged.
+    pub(crate) reread_extents: Arc<AtomicU64>,
+    /// True if the server made the latest stream wait for its turn.
+    pub(crate) has_waited: AtomicBool,
+}
+
+impl Pipeline {
+    /// Starts the compressing threads.
+    ///
+    /// # Errors
+    /// The errors of [`Compressor::new`].
+    pub(crate) fn new(options: &BackupOptions, progress: Arc<dyn Progress>) -> Result<Self, ClientError> {
+        let limits = Limits::for_threads(options.threads);
+        let (region_buffers, stages) = (RegionBufferPool::default(), Arc::new(Stages::default()));
+        let compressor = Compressor::new(
+            limits.compress_threads,
+            (options.level, options.cipher.clone()),
+            Arc::clone(&region_buffers),
+            Arc::clone(&stages),
+        )?;
+        let upload_limit = UploadLimit::new(options.limit_upload);
+        let sent_bytes = AtomicU64::new(0);
+        Ok(Self {
+            limits,
+            compressor,
+            cipher: options.cipher.clone(),
+            region_buffers,
+            upload_limit,
+            connections: options.connections,
+            connections_found: AtomicU32::new(0),
+            stages,
+            progress,
+            sent_bytes,
+            reread_all: options.reread,
+            reread_extents: Arc::default(),
+            has_waited: AtomicBool::new(false),
+        })
+    }
+}
+
+// Memory and threads of a backup.
+
+/// How many threads and buffers a backup uses. Peak memory: `buffers` × 4 MiB + (2 × `regions` + 24) × 512 KiB +
+/// threads × 1.5 MB (level 2) + 17 MiB known fingerprints + 16 MiB window: on 2 cores 56 + 20 + 3 + 17 + 16
+/// = 112 MiB, on 24 cores or more 128 + 42 + 36 + 33 = 239 MiB if ever all were full at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) compress_threads: usize,
+    pub(crate) scan_threads: usize,
+    /// Extent buffers: one per scanning thread, and as many as wait to be packed.
+    pub(crate) buffers: usize,
+    /// Regions in compression or waiting to be sent.
+    pub(crate) regions: usize,
+}
+
+impl Limits {
+    /// For `threads` that compress; `None`: one per core.
+    pub(crate) fn for_threads(threads: Option<usize>) -> Self {
+        let cores = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+        let compress_threads = cores.unwrap_or(2).clamp(1, 24);
+        // More than cores, so that reading and computing overlap; 4 keep a disk's queue busy.
+        let scan_threads = compress_threads.clamp(4, 16);
+        let buffers = scan_threads + (scan_threads * 2).clamp(10, 16);
+        Self { compress_threads, scan_threads, buffers, regions: compress_threads + 6 }
+    }
+}
+
+// Chunks the server is known to have, was sent or was asked about, on this stream. Two generations: when
+// the young one is full it becomes the old one, and the old one is forgotten. So the most recent
+// 229,376 to 458,752 chunks (3.5 to 7 GiB of data) are always remembered.
+//
+// Forgetting costs another query, never correctness.
+
+/// Entries of one generation: 7/8 of 2¹⁸ slots of 33 bytes, so 8.3 MiB, 17 MiB for both.
+const GENERATION_MAX: usize = 229_376;
+
+/// A fingerprint is a hash already: its first eight bytes are enough.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct FingerprintHasher(u64);
+
+impl Hasher for FingerprintHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>().filter(|_| bytes.len() >= 32) {
+            self.0 ^= u64::from_le_bytes(*first);
+        }
+    }
+
+    /// The length before the bytes is always the same.
+    fn write_usize(&mut self, _: usize) {}
+}
+
+/// A set of fingerprints.
+pub(crate) type FingerprintSet = HashSet<Fingerprint, BuildHasherDefault<FingerprintHasher>>;
+
+/// Fingerprints that need not be asked about again.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    young: FingerprintSet,
+    old: FingerprintSet,
+    generation_max: usize,
+}
+
+impl Known {
+    /// Empty.
+    pub(crate) fn new() -> Self {
+        Self { generation_max: GENERATION_MAX, ..Self::default() }
+    }
+
+    /// Takes a fingerprint in; false when it was known.
+    pub(crate) fn insert(&mut self, fingerprint: Fingerprint) -> bool {
+        if self.young.contains(&fingerprint) {
+            return false;
+        }
+        if self.young.len() >= self.generation_max {
+            std::mem::swap(&mut self.young, &mut self.old);
+            self.young.clear();
+        }
+        let known = self.old.contains(&fingerprint);
+        // What comes up again stays remembered.
+        self.young.insert(fingerprint);
+        !known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_stays_within_its_bound_on_any_machine() {
+        for threads in [1, 2, 4, 8, 16, 32, 1000] {
+            let limits = Limits::for_threads(Some(threads));
+            assert!(limits.buffers > limits.scan_threads, "{limits:?}");
+            let mib =
+                limits.buffers * 4 + (2 * limits.regions + 24) / 2 + limits.compress_threads * 3 / 2 + 33;
+            assert!(mib < 256, "{threads} threads: {mib} MiB");
+        }
+    }
+
+    #[test]
+    fn the_most_recent_are_remembered_and_memory_is_bounded() {
+        let of = |number: u64| Fingerprint::of(&number.to_le_bytes());
+        let mut known = Known { generation_max: 100, ..Known::default() };
+        for number in 0..1000 {
+            assert!(known.insert(of(number)));
+            for back in 0..number.min(99) {
+                assert!(!known.insert(of(number - back)), "{back} before {number}");
+            }
+            assert!(known.young.len() <= 100 && known.old.len() <= 100);
+        }
+        assert!(known.insert(of(1)), "long forgotten");
     }
 }

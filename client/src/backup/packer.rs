@@ -18,14 +18,14 @@ use holdfast_proto::v1;
 
 use self::queries::Queries;
 use super::again::{Absent, Again};
-use super::known::{FingerprintSet, Known};
 use super::message_builder::{MessageBuilder, Output};
 use super::scan::{Changed, ScanResult};
+use crate::backup::{FingerprintSet, Known};
 use crate::error::ClientError;
 use crate::pool::RegionBufferPool;
 use crate::slices::piece_bytes;
 
-/// See the module.
+/// Turns scan results into queries, regions and descriptions of extents.
 #[derive(Debug)]
 pub(crate) struct Packer {
     known: Known,
@@ -115,7 +115,7 @@ impl Packer {
         self.messages.take()
     }
 
-    /// Whether every extent taken in is packed.
+    /// Returns true if every extent taken in is packed.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }

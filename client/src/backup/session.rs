@@ -8,11 +8,9 @@ use holdfast_proto::limits::REASON_MAX_BYTES;
 use holdfast_proto::{ErrorCode, KeyId, v1};
 use tracing::Instrument as _;
 
-use super::lease::with_lease;
-use super::options::BackupOptions;
-use super::pipeline::Pipeline;
-use super::stream::{Accepted, Place, ingest};
 use crate::backoff::Backoff;
+use crate::backup::stream::{Accepted, Place, ingest};
+use crate::backup::{BackupOptions, Pipeline};
 use crate::connect::{Connection, Settings, open_again, open_retrying};
 use crate::error::ClientError;
 use crate::progress::Notice;
@@ -360,4 +358,37 @@ impl<'a> Agent<'a> {
 fn fitting(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(REASON_MAX_BYTES));
     reason
+}
+
+// Keeping a session alive while something else is done.
+
+/// Runs `work` while renewing the session's lease three times as often as needed. A failed renewal ends the
+/// work only when the session is gone: a lost connection shows in the work itself.
+pub(super) async fn with_lease<T>(
+    connection: &Connection,
+    session: &v1::StartResponse,
+    work: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    let mut client = connection.backup();
+    let renew = async {
+        let mut lease_secs = session.lease_secs;
+        loop {
+            tokio::time::sleep(Duration::from_secs(u64::from(lease_secs.max(3))) / 3).await;
+            let session_id = session.session_id.clone();
+            match client.keep_alive(v1::KeepAliveRequest { session_id }).await {
+                Ok(answer) => lease_secs = answer.into_inner().lease_secs,
+                Err(status) => {
+                    let error = ClientError::from(status);
+                    if error.is_session_gone() {
+                        return error;
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = work => outcome,
+        error = renew => Err(error),
+    }
 }

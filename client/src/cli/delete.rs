@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::args::Delete;
-use super::confirm;
 use super::output::{draw_cells, timestamp};
+use crate::cli::ask;
 use crate::connect::Connection;
 use crate::error::ClientError;
 
 pub(super) async fn run(context: &Context, delete: &Delete) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
     let selection = v1::Selection { namespace, backups: delete.backups.clone(), vm: delete.vm.clone() };
-    let asks = confirm::is_asked(context.output, delete.yes);
+    let asks = ask::is_asked(context.output, delete.yes);
     let found = freed(&connection, selection.clone(), !delete.dry_run && !asks).await?;
     if delete.dry_run {
         context.output.summary(|| dry_run_json(&found), || dry_run_text(&found))?;
@@ -24,7 +24,7 @@ pub(super) async fn run(context: &Context, delete: &Delete) -> Result<ExitCode, 
     }
     if asks {
         context.output.note(&dry_run_text(&found));
-        confirm::ask("Delete them for good?")?;
+        ask::confirm("Delete them for good?")?;
     }
     // Those that were shown, whatever came since.
     let backups: Vec<String> = found.points.iter().map(|point| point.id.clone()).collect();

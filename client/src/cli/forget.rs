@@ -9,9 +9,9 @@ use tonic::Streaming;
 
 use super::Context;
 use super::args::Forget;
-use super::confirm;
 use super::delete::{counted, frees, time};
 use super::output::{draw_cells, timestamp};
+use crate::cli::ask;
 use crate::connect::Connection;
 use crate::error::{ClientError, EXIT_PARTLY};
 
@@ -27,7 +27,7 @@ pub(super) struct Decided {
 
 pub(super) async fn run(context: &Context, forget: &Forget) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let asks = confirm::is_asked(context.output, forget.yes) && !forget.dry_run;
+    let asks = ask::is_asked(context.output, forget.yes) && !forget.dry_run;
     let request = v1::ForgetRequest {
         namespace: namespace.clone(),
         vms: forget.vm.clone(),
@@ -46,7 +46,7 @@ pub(super) async fn run(context: &Context, forget: &Forget) -> Result<ExitCode, 
     if decided.summary.deleted == 0 {
         return Ok(exit_code(&decided.summary));
     }
-    confirm::ask(&format!("Delete {} for good?", counted(decided.summary.deleted)))?;
+    ask::confirm(&format!("Delete {} for good?", counted(decided.summary.deleted)))?;
     let reason = if forget.reason.is_empty() { "forget" } else { &forget.reason };
     let summary = delete_decided(&connection, &namespace, &decided, reason).await?;
     let deleted = counted(summary.deleted);

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::Context;
 use super::args::{Hold, Lock};
-use super::confirm;
 use super::delete::{counted, time};
 use super::output::timestamp;
+use crate::cli::ask;
 use crate::error::ClientError;
 
 pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, ClientError> {
@@ -21,9 +21,9 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
         }
     };
     let (_, connection, namespace) = context.connect().await?;
-    if confirm::is_asked(context.output, lock.yes) {
+    if ask::is_asked(context.output, lock.yes) {
         let (what, until) = (lock.backups.join(", "), timestamp(until_ms));
-        confirm::ask(&format!("Lock {what} until {until} UTC? No one can undo that."))?;
+        ask::confirm(&format!("Lock {what} until {until} UTC? No one can undo that."))?;
     }
     let selection = v1::Selection { namespace, backups: lock.backups.clone(), vm: lock.vm.clone() };
     let request = v1::LockRequest { selection: Some(selection), until_ms };

@@ -3,7 +3,6 @@
 mod args;
 mod ask;
 mod backup;
-mod confirm;
 mod delete;
 mod display;
 mod estimate;
@@ -20,7 +19,6 @@ mod reclaim;
 mod report;
 mod restore;
 mod retention_args;
-mod scrub;
 mod signals;
 mod task;
 mod thaw;
@@ -172,7 +170,7 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Delete(delete) => delete::run(context, &delete).await,
         Command::Forget(forget) => forget::run(context, &forget).await,
         Command::Reclaim(reclaim) => reclaim::run(context, &reclaim).await,
-        Command::Scrub(scrub) => scrub::run(context, &scrub).await,
+        Command::Scrub(scrub) => task::run_scrub(context, &scrub).await,
         Command::Lock(lock) => lock::lock(context, &lock).await,
         Command::Hold(hold) => lock::hold(context, &hold).await,
         Command::Policy(policy) => policy::run(context, &policy).await,

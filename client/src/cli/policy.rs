@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::args::{Policy, PolicyCommand, SetPolicy};
-use super::confirm;
 use super::delete::{counted, time};
 use super::forget;
 use super::output::{draw_cells, timestamp};
 use super::retention_args::{RunPolicy, Simulate};
+use crate::cli::ask;
 use crate::error::ClientError;
 
 /// Days of a simulation that are held in memory at most; the server's limit is lower.
@@ -135,7 +135,7 @@ async fn remove(context: &Context, name: &str) -> Result<ExitCode, ClientError> 
 
 async fn run_policy(context: &Context, wanted: &RunPolicy) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let asks = confirm::is_asked(context.output, wanted.yes) && !wanted.dry_run;
+    let asks = ask::is_asked(context.output, wanted.yes) && !wanted.dry_run;
     let request = |dry_run, plan| v1::RunPolicyRequest {
         namespace: namespace.clone(),
         name: wanted.name.clone(),
@@ -151,7 +151,7 @@ async fn run_policy(context: &Context, wanted: &RunPolicy) -> Result<ExitCode, C
         if decided.doomed() == 0 {
             return Ok(forget::exit_code(&decided.summary));
         }
-        confirm::ask(&format!("Delete {} for good?", counted(decided.doomed())))?;
+        ask::confirm(&format!("Delete {} for good?", counted(decided.doomed())))?;
         plan = decided.summary.plan;
     }
     let decided = forget::read(client.run_policy(request(wanted.dry_run, plan)).await?.into_inner()).await?;

@@ -9,9 +9,9 @@ use holdfast_proto::v1::{self, TaskControl, TaskStatus};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::Context;
-use super::args::Steering;
-use super::delete::time;
+use crate::cli::Context;
+use crate::cli::args::{Scrub, Steering};
+use crate::cli::delete::time;
 use crate::connect::Connection;
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 
@@ -262,6 +262,27 @@ fn task_json(kind: Kind, task: &v1::Task) -> Value {
         "error": task.error,
         "log": task.log,
     })
+}
+
+// `holdfast scrub`: starts it at the server and watches it.
+
+const SCRUB: Kind = Kind {
+    word: "scrub",
+    noun: "the scrub",
+    title: "Scrub",
+    command: "holdfast scrub",
+    // A container of which everything has other copies, or parity, loses nothing.
+    damage: &["unsound_restore_points", "false_digests", "lost_bytes"],
+    outcome: verdict,
+};
+
+pub(super) async fn run_scrub(context: &Context, scrub: &Scrub) -> Result<ExitCode, ClientError> {
+    let (_, connection, _) = context.connect().await?;
+    if let Some(control) = control(&scrub.steering) {
+        return steer(context, &connection, SCRUB, control).await;
+    }
+    let started = connection.manage().start_scrub(v1::StartScrubRequest {}).await?.into_inner();
+    watch(context, &connection, SCRUB, started, scrub.no_wait).await
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use holdfast_proto::details::{bytes, escape_line, escape_text};
 use holdfast_proto::v1::{self, BackupInfo, TaskStatus};
 
 use super::args::{Restore, ThawSpeed};
-use super::{Context, ask, confirm};
+use super::{Context, ask};
 use crate::connect::Connection;
 use crate::error::ClientError;
 
@@ -72,7 +72,7 @@ fn decide(
     quote: &v1::ThawQuote,
     restore: &Restore,
 ) -> Result<String, ClientError> {
-    let asks = confirm::is_asked(context.output, restore.yes);
+    let asks = ask::is_asked(context.output, restore.yes);
     if quote.objects > 0 {
         context.output.note(&text(backup, quote));
     }
@@ -88,7 +88,7 @@ fn decide(
                 )));
             }
             if quote.objects > 0 && asks {
-                confirm::ask("Thaw it, and wait?")?;
+                ask::confirm("Thaw it, and wait?")?;
             } else if quote.objects > 0 && !restore.yes {
                 return Err(refused(backup, quote, "add --yes to thaw it without being asked"));
             }

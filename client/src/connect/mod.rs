@@ -4,38 +4,34 @@
 
 mod address;
 pub mod connections;
-mod credentials;
 pub mod layers;
 pub mod profile;
-mod request;
-mod retry;
-mod settings;
 mod tls;
 
-use std::time::Duration;
+use std::fmt;
+use std::time::{Duration, Instant};
 
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+use holdfast_proto::request::REQUEST_METADATA;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::catalog_client::CatalogClient;
 use holdfast_proto::v1::manage_client::ManageClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
-use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_MIN};
+use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
 use holdfast_proto::{chunker, v1};
 use hyper_util::rt::TokioIo;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
+use crate::backoff::Backoff;
 pub use crate::cert_fingerprint::{CertFingerprint, NotACertFingerprint};
-pub use crate::error::ConnectError;
-pub use address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
-pub use credentials::{AuthedChannel, Credentials};
-pub use request::RequestId;
-pub(crate) use retry::open_again;
-pub use retry::open_retrying;
-pub use settings::{Settings, Token};
-pub use tls::Trust;
-
+pub use crate::connect::address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
+pub use crate::connect::tls::Trust;
 use crate::error::ClientError;
+pub use crate::error::ConnectError;
+use crate::progress::Notice;
 
 /// Frames of 64 KiB: four TLS records each, and a quarter of the bookkeeping of the default, 16 KiB.
 const FRAME_BYTES: u32 = 64 << 10;
@@ -234,4 +230,185 @@ async fn channel(dialer: &tls::Dialer) -> Result<Channel, ClientError> {
         ConnectError::in_chain(&error)
             .map_or_else(|| ClientError::Lost(error.to_string()), ClientError::Connect)
     })
+}
+
+// Credentials that every call carries.
+
+/// Puts the token, the request id and the protocol version on every call.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    bearer: MetadataValue<Ascii>,
+    request: Option<MetadataValue<Ascii>>,
+    protocol: Option<MetadataValue<Ascii>>,
+}
+
+impl Credentials {
+    /// The token and request id of `settings`; the protocol version once it is negotiated.
+    fn new(settings: &Settings, protocol: Option<u32>) -> Result<Self, ClientError> {
+        let mut bearer: MetadataValue<Ascii> = format!("Bearer {}", settings.token.reveal())
+            .parse()
+            .map_err(|_| ClientError::Usage("the token has characters that no token can have".to_owned()))?;
+        bearer.set_sensitive(true);
+        // An id that cannot be sent is not worth failing for.
+        let request = settings.request.as_str().parse().ok();
+        Ok(Self { bearer, request, protocol: protocol.map(MetadataValue::from) })
+    }
+}
+
+impl Interceptor for Credentials {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+        request.metadata_mut().insert("authorization", self.bearer.clone());
+        if let Some(id) = &self.request {
+            request.metadata_mut().insert(REQUEST_METADATA, id.clone());
+        }
+        if let Some(protocol) = &self.protocol {
+            request.metadata_mut().insert(PROTOCOL_METADATA, protocol.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A channel whose calls carry credentials.
+pub type AuthedChannel = InterceptedService<Channel, Credentials>;
+
+// Identifies a command in its own log and in the server's.
+
+/// A name for one command's calls, see [`holdfast_proto::request`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(String);
+
+impl RequestId {
+    /// A new, unique id.
+    pub fn random() -> Self {
+        let mut bytes = [0; 16];
+        // Without randomness no TLS connection can be made either, so the id does not matter then.
+        let _ = aws_lc_rs::rand::fill(&mut bytes);
+        Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// As it is sent to the server.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// Connecting, which may take as long as any outage: a nightly job must not fail because the server, the line or the name
+// service comes back a minute later.
+
+/// [`Connection::open`], again and again for as long as `retry_for`; each wait is told to `notice` before.
+///
+/// # Errors
+/// The errors of [`Connection::open`]; what may pass only once `retry_for` has passed.
+pub async fn open_retrying(
+    settings: &Settings,
+    retry_for: Duration,
+    notice: impl Fn(&Notice),
+) -> Result<Connection, ClientError> {
+    let (mut backoff, epoch) = (Backoff::new(retry_for), Instant::now());
+    match Connection::open(settings).await {
+        Err(error) if may_pass(&error) => open_again(settings, error, (&mut backoff, epoch), notice).await,
+        outcome => outcome,
+    }
+}
+
+/// As [`open_retrying`], after `error` has ended a connection or an attempt; for as long as `backoff` allows, whose time
+/// began at `epoch`.
+///
+/// # Errors
+/// As [`open_retrying`].
+pub(crate) async fn open_again(
+    settings: &Settings,
+    mut error: ClientError,
+    (backoff, epoch): (&mut Backoff, Instant),
+    notice: impl Fn(&Notice),
+) -> Result<Connection, ClientError> {
+    loop {
+        let reason = error.to_string();
+        tracing::info!(reason, "no connection");
+        let Some(delay) = backoff.next_delay(epoch.elapsed()) else { return Err(error) };
+        notice(&if error.is_limit() {
+            Notice::Waiting { reason, delay }
+        } else {
+            Notice::Reconnecting { reason, delay }
+        });
+        tokio::time::sleep(delay).await;
+        error = match Connection::open(settings).await {
+            Err(error) if may_pass(&error) => error,
+            outcome => return outcome,
+        };
+    }
+}
+
+/// A lost connection, and a limit: after an outage all agents come back at once, and a server that is at its limit takes
+/// more a moment later.
+fn may_pass(error: &ClientError) -> bool {
+    error.is_connection_loss() || error.is_limit()
+}
+
+// Settings of a connection.
+
+/// Everything needed to reach a server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub server: ServerAddress,
+    pub trust: Trust,
+    pub token: Token,
+    /// Told to the server with every call, for its log.
+    pub request: RequestId,
+}
+
+impl Settings {
+    /// With a new request id.
+    pub fn new(server: ServerAddress, trust: Trust, token: Token) -> Self {
+        Self { server, trust, token, request: RequestId::random() }
+    }
+}
+
+/// A bearer token. Its `Debug` form shows nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// From text, without the white space around it.
+    ///
+    /// # Errors
+    /// [`ClientError::Usage`] when it is empty or has other characters than visible ASCII.
+    pub fn new(text: &str) -> Result<Self, ClientError> {
+        let text = text.trim();
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ClientError::Usage(
+                "the token is empty or has characters that no token can have".to_owned(),
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The token itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_what_servers_take_and_differ() {
+        let (one, two) = (RequestId::random(), RequestId::random());
+        assert!(holdfast_proto::request::is_request_id(one.as_str()), "{one}");
+        assert_ne!(one, two);
+    }
 }

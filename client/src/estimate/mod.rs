@@ -17,13 +17,9 @@
 //! *Memory.* Batches of 4 extents, two at a time (32 MiB); regions to compress of one batch (2 scopes × 8
 //! variants × 16 MiB at the very worst); 12 to 40 bytes per distinct chunk and variant (times `p`).
 
-mod batches;
-mod cutter;
-mod encoders;
 mod pass;
 mod run;
 mod sample;
-mod table;
 mod variant;
 
 use std::sync::Arc;
@@ -65,7 +61,7 @@ pub struct DiskFacts {
 pub struct Figures {
     /// Such as `fastcdc 16 KiB`.
     pub variant: &'static str,
-    /// Whether this is how Holdfast cuts.
+    /// True if this is how Holdfast cuts.
     pub production: bool,
     /// A disk's name, or `None` for all together.
     pub disk: Option<String>,

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::batches::read_ahead;
 use super::pass::Pass;
 use super::variant::Variant;
 use super::{DiskFacts, Estimate, EstimateOptions};
 use crate::cancel::Cancel;
 use crate::error::ClientError;
+use crate::estimate::pass::read_ahead;
 use crate::progress::{Progress, Step};
 use crate::source::Source;
 

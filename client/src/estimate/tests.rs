@@ -5,8 +5,8 @@ use holdfast_proto::chunker::{Chunker, is_zero};
 use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
 
-use super::cutter::{Cutter, cutters};
 use super::*;
+use crate::estimate::variant::{Cutter, cutters};
 use crate::progress::Silent;
 use crate::source::testing::MemorySource;
 use crate::source::testing::image::noise;

@@ -1,13 +1,17 @@
 //! One way of cutting and what it has seen so far.
 
-use holdfast_proto::chunker::{Chunker, is_zero};
-use holdfast_proto::limits::{CHUNK_AVG_BYTES, REGION_PLAIN_MAX_BYTES};
-use holdfast_proto::region::DEFAULT_LEVEL;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
-use super::cutter::{Bounds, Cutter, cutters};
-use super::sample::{Compressed, Distinct};
-use super::table::SeenChunks;
-use super::{EstimateOptions, SAMPLE_STRIDE};
+use fastcdc::v2020::FastCDC;
+use holdfast_proto::chunker::{Chunker, is_zero};
+use holdfast_proto::limits::{CHUNK_AVG_BYTES, EXTENT_BYTES, REGION_PLAIN_MAX_BYTES};
+use holdfast_proto::region::{DEFAULT_LEVEL, Encoder};
+
+use crate::error::ClientError;
+use crate::estimate::sample::{Compressed, Distinct};
+use crate::estimate::{EstimateOptions, SAMPLE_STRIDE};
+use crate::pool::ObjectPool;
 use crate::slices::{part, piece_bytes};
 
 /// Data gathered before chunks of up to 4 MiB are cut from it: four of them, so that few cuts are forced.
@@ -60,7 +64,7 @@ pub(super) struct Variant {
     share: f64,
     /// One in this many regions is compressed at every level.
     stride: u64,
-    /// Whether the disk's scope differs from all together.
+    /// True if the disk's scope differs from all together.
     both_scopes: bool,
     carry: Vec<u8>,
     next_extent: u64,
@@ -268,4 +272,144 @@ fn two_words(name: &[u8; 32]) -> (u64, u64) {
 #[expect(clippy::cast_precision_loss, reason = "a lot of 53 bits")]
 fn drawn(lot: u64, share: f64) -> bool {
     ((lot >> 11) as f64) < share * (1u64 << 53) as f64
+}
+
+// The ways of cutting that are compared.
+
+/// A way of cutting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cutter {
+    /// Restarted at every extent, as in production.
+    Extent(Chunker),
+    /// Across extents, between the runs of zeros found within them.
+    Long(Bounds),
+    /// Into blocks of this many bytes.
+    Fixed(usize),
+}
+
+/// `FastCDC`'s bounds for chunks longer than the contract's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) min_bytes: usize,
+    pub(super) avg_bytes: usize,
+    pub(super) max_bytes: usize,
+}
+
+impl Bounds {
+    /// Where chunks of `data` end. A chunk's end depends on nothing before its start.
+    pub(super) fn ends(self, data: &[u8]) -> impl Iterator<Item = usize> {
+        let Self { min_bytes, avg_bytes, max_bytes } = self;
+        FastCDC::new(data, min_bytes, avg_bytes, max_bytes).map(|chunk| chunk.offset + chunk.length)
+    }
+}
+
+/// All ways of cutting that are compared: name, average length, how.
+pub(super) fn cutters() -> Vec<(&'static str, u32, Cutter)> {
+    let fastcdc = |avg: usize| {
+        let chunker = Chunker::with_bounds(avg / 2, avg, avg * 4);
+        Cutter::Extent(chunker.unwrap_or_else(|| unreachable!("FastCDC supports chunks of {avg} bytes")))
+    };
+    let sizes = [
+        ("fastcdc 4 KiB", 4 << 10),
+        ("fastcdc 8 KiB", 8 << 10),
+        ("fastcdc 16 KiB", 16 << 10),
+        ("fastcdc 32 KiB", 32 << 10),
+        ("fastcdc 64 KiB", 64 << 10),
+    ];
+    let mut all: Vec<_> = sizes.into_iter().map(|(name, avg)| (name, avg, fastcdc(avg as usize))).collect();
+    let bounds = Bounds { min_bytes: 512 << 10, avg_bytes: 1 << 20, max_bytes: 4 << 20 };
+    all.push(("fastcdc 1 MiB", 1 << 20, Cutter::Long(bounds)));
+    all.push(("fixed 4 KiB", 4 << 10, Cutter::Fixed(4 << 10)));
+    all.push(("fixed 4 MiB", EXTENT_BYTES, Cutter::Fixed(EXTENT_BYTES as usize)));
+    all
+}
+
+// Compressing regions to see how small they get.
+
+/// Encoders of every level, one per thread and level.
+pub(super) struct Encoders {
+    levels: Vec<(i32, ObjectPool<Encoder>)>,
+    scratch: ObjectPool<Vec<u8>>,
+}
+
+impl Encoders {
+    pub(super) fn new(options: &EstimateOptions) -> Self {
+        let levels = options.levels.iter().map(|&level| (level, ObjectPool::default())).collect();
+        Self { levels, scratch: ObjectPool::default() }
+    }
+
+    /// Returns the bytes `plain` takes at the level with this index, compressed or as it is, as in a region.
+    pub(super) fn stored_bytes(&self, level: usize, plain: &[u8]) -> Result<u64, ClientError> {
+        let Some((level, pool)) = self.levels.get(level) else {
+            return Err(ClientError::Internal("a level that is not estimated"));
+        };
+        let mut encoder = pool.take_or(|| Encoder::new(*level))?;
+        let mut frame = self.scratch.take_or(|| Ok::<_, ClientError>(Vec::new()))?;
+        let worthwhile = encoder.compress(plain, &mut frame);
+        let bytes = frame.len();
+        pool.put(encoder);
+        self.scratch.put(frame);
+        Ok(if worthwhile? { bytes } else { plain.len() } as u64)
+    }
+}
+
+/// The key is part of a hash.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    /// The length before the words is always the same.
+    fn write_usize(&mut self, _: usize) {}
+}
+
+/// Chunks seen so far, each with the disk it was last seen on: one table answers both *new on this disk* and *new
+/// anywhere*, as disks are read in turn.
+///
+/// 12 bytes per entry, in tables 7/16 to 7/8 full.
+#[derive(Debug, Default)]
+pub(super) struct SeenChunks(HashMap<[u32; 2], u32, BuildHasherDefault<KeyHasher>>);
+
+/// Where a chunk is new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Novelty {
+    pub(super) on_disk: bool,
+    pub(super) anywhere: bool,
+}
+
+impl SeenChunks {
+    /// Takes a chunk of disk number `disk` in. Disk numbers never fall.
+    pub(super) fn insert(&mut self, key: u64, disk: u32) -> Novelty {
+        let bytes = key.to_le_bytes();
+        let [a, b, c, d, e, f, g, h] = bytes;
+        // Halves keep the entry at 12 bytes: a u64 would pad it to 16.
+        let halves = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
+        match self.0.insert(halves, disk) {
+            None => Novelty { on_disk: true, anywhere: true },
+            Some(last) => Novelty { on_disk: last != disk, anywhere: false },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_on_a_disk_and_new_anywhere() {
+        let mut seen = SeenChunks::default();
+        let of = |on_disk, anywhere| Novelty { on_disk, anywhere };
+        assert_eq!(seen.insert(u64::MAX - 1, 0), of(true, true));
+        assert_eq!(seen.insert(u64::MAX - 1, 0), of(false, false));
+        assert_eq!(seen.insert(u64::MAX - 1, 1), of(true, false));
+        assert_eq!(seen.insert(u64::MAX - 2, 1), of(true, true));
+        assert_eq!(std::mem::size_of::<([u32; 2], u32)>(), 12);
+    }
 }

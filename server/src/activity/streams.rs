@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::motion::Motion;
 use super::turns::{Entered, Refusal, Turns};
+use crate::activity::Motion;
 use crate::auth::REFUSED;
 use crate::error::ServiceError;
 use crate::limits::{TURN_PATIENCE, TURN_TOLD_EVERY, WAITING_MAX, WAITING_PER_TOKEN_MAX};
@@ -386,7 +386,7 @@ impl StreamGuard {
         Ok(())
     }
 
-    /// Whether the stream has a slot.
+    /// Returns true if the stream has a slot.
     pub fn has_slot(&self) -> bool {
         self.state.borrow().place == Place::HasSlot
     }

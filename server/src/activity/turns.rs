@@ -10,7 +10,7 @@
 //!   own, the newest stream of that one is ended. It is opened again, waits in its turn, and goes on where it was. A
 //!   difference of one is fair and moves nothing, so this comes to rest.
 //! * Where no one holds more than is fair, as with a single slot, a stream of another that could move and does not
-//!   ([`motion`](super::motion)) is ended in the same way.
+//!   ([`motion`](crate::activity)) is ended in the same way.
 //! * The number of those who wait is bounded, in all and for each token.
 //!
 //! Invariant: while a stream waits, no slot is free.
@@ -63,7 +63,7 @@ struct Waiting {
     since: Duration,
 }
 
-/// See the module's text. Time is passed in: since any moment, always the same.
+/// Orders the streams that wait for a slot. Time is passed in: since any moment, always the same.
 #[derive(Debug)]
 pub(super) struct Turns {
     limit: usize,

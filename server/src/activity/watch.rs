@@ -18,9 +18,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use super::changes::{ChangeCounts, Changes};
-use super::rate::Rate;
 use super::streams::{StreamKind, Streams, Subject, Waiting};
+use crate::activity::{ChangeCounts, Changes, Rate};
 use crate::auth::Credential;
 use crate::error::ServiceError;
 
@@ -73,7 +72,7 @@ struct State {
     rates: HashMap<SessionId, Rate>,
 }
 
-/// See the module's documentation.
+/// Clients that watch activity.
 #[derive(Debug)]
 pub(crate) struct Watchers {
     engine: Arc<Engine>,

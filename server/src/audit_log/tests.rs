@@ -1,9 +1,6 @@
 //! Floods of calls, and what the audit log has of them.
 
-use std::collections::HashSet;
-use std::net::Ipv4Addr;
-
-use holdfast_engine::catalog::{AuditRecord, Catalog, PageRequest};
+use holdfast_engine::catalog::{AuditRecord, PageRequest};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
@@ -162,4 +159,51 @@ fn counts_survive_a_catalog_that_cannot_be_written_to() {
     assert!(matches!(refused, Err(CatalogError::Busy)), "nor does a new window lose them");
     bench.log.flush().unwrap();
     assert_eq!(counted(&bench.entries()), 2);
+}
+
+fn names(addresses: impl IntoIterator<Item = IpAddr>) -> (HashSet<String>, String) {
+    let mut origins = Origins::default();
+    let mut last = String::new();
+    let named = addresses.into_iter().map(|address| {
+        let (who, detail) = origins.name(Some(address));
+        last = detail;
+        who
+    });
+    (named.collect(), last)
+}
+
+fn v4(number: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from(number))
+}
+
+#[test]
+fn few_addresses_are_named_and_many_of_a_network_share_its_name() {
+    let (named, _) = names((0..10).map(|n| v4(n << 16)));
+    assert_eq!(named.len(), 10);
+    let base = u32::from(Ipv4Addr::new(192, 0, 2, 0));
+    let (named, detail) = names((0..256).map(|n| v4(base + n)));
+    assert_eq!(named.len(), ADDRESSES_PER_NETWORK_MAX + 1);
+    assert!(named.contains("192.0.2.0/24") && named.contains("192.0.2.3"), "{named:?}");
+    assert!(detail.contains("from 240 further addresses; the latest from 192.0.2.255"), "{detail}");
+}
+
+#[test]
+fn a_network_of_ipv6_has_one_name_however_many_addresses() {
+    let at = |n: u64| IpAddr::V6(Ipv6Addr::from(0x2001_0db8_0000_0001_u128 << 64 | u128::from(n)));
+    let (named, detail) = names((0..100_000).map(at));
+    assert_eq!(named.len(), ADDRESSES_PER_NETWORK_MAX + 1);
+    assert!(named.contains("2001:db8:0:1::/64"), "{named:?}");
+    assert!(detail.contains("at least 1024"), "{detail}");
+    // An IPv4 address is the same however it is written.
+    let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
+    assert_eq!(names([mapped]).0, HashSet::from(["192.0.2.1".to_owned()]));
+}
+
+#[test]
+fn very_many_networks_share_one_name_with_their_number() {
+    let (named, detail) = names((0..50_000).map(|n| v4(n << 8)));
+    assert_eq!(named.len(), ADDRESSES_MAX + NETWORKS_MAX + 1);
+    assert!(named.contains("many addresses"));
+    let others = 50_000 - ADDRESSES_MAX - NETWORKS_MAX;
+    assert!(detail.contains(&format!("from {others} further addresses")), "{detail}");
 }

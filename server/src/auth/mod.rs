@@ -2,14 +2,11 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | tokens: from a header to a caller |
-//! | `access` | what a call requires of its caller |
+//! | `mod.rs` | tokens: from a header to a caller; the threads that look them up |
 //! | `caller` | what a caller may do, and in which namespaces |
-//! | `login/` | logins with a browser: cookie and CSRF token |
-//! | `tokens` | creating and revoking tokens |
-//! | `owners` | whose a VM is, and whom it was refused to |
+//! | `login` | logins with a browser: cookie and CSRF token |
+//! | `tokens` | creating and revoking tokens; owners of VMs |
 //! | `back_off` | how addresses that show wrong tokens are slowed down |
-//! | `lookups` | the threads that only authentication uses |
 //!
 //! Invariants:
 //! * Every call looks its token up in the catalog, so a revoked token ends with the next call (and answers under
@@ -18,18 +15,18 @@
 //! * A namespace outside the token's scope and one that does not exist get the same answer. So do sessions
 //!   and backups, which are asked for by identifier: as if they did not exist.
 
-mod access;
 mod back_off;
 mod caller;
 pub(crate) mod login;
-mod lookups;
-pub(crate) mod owners;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tokens;
 
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::{io, thread};
 
 use holdfast_engine::catalog::token::{PresentedToken, TokenRecord};
 use holdfast_engine::catalog::{AuditEntry, Catalog};
@@ -37,16 +34,16 @@ use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{REASON_MAX_BYTES, plain_text};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::audit_log::AuditLog;
+pub(crate) use crate::auth::back_off::BackOff;
+pub(crate) use crate::auth::caller::Access;
+pub use crate::auth::caller::Caller;
+use crate::auth::login::LoginKey;
+pub use crate::auth::login::{Cookie, LOGIN_MS, WebLogin};
 use crate::error::ServiceError;
-pub(crate) use access::Access;
-pub(crate) use back_off::BackOff;
-pub use caller::Caller;
-use login::LoginKey;
-pub use login::{Cookie, LOGIN_MS, WebLogin};
-pub(crate) use lookups::Lookups;
-use tokio::sync::Semaphore;
 
 /// The answer to every call without a valid token.
 pub const REFUSED: &str = "no token was presented, or it is unknown, revoked, disabled or expired; \
@@ -63,7 +60,7 @@ const NO_HASH: [u8; 32] = [0; 32];
 /// stay free while the catalog is slow to write.
 const RECORDING_MAX: usize = 4;
 
-const _: () = assert!(RECORDING_MAX < lookups::THREADS, "some threads must only read");
+const _: () = assert!(RECORDING_MAX < THREADS, "some threads must only read");
 
 /// Finds the caller behind a token or a cookie.
 #[derive(Debug)]
@@ -154,7 +151,7 @@ impl Authenticator {
         }
     }
 
-    /// Whether a token is still valid. Asked by a background job for every stream under way. Blocks.
+    /// Returns true if a token is still valid. Asked by a background job for every stream under way. Blocks.
     ///
     /// # Errors
     /// The catalog's errors.
@@ -163,7 +160,7 @@ impl Authenticator {
         Ok(found.is_some_and(|(token, _)| token.is_usable(self.clock.now_ms())))
     }
 
-    /// Whether the token is still valid and the login, if there is one, has not ended. Blocks.
+    /// Returns true if the token is still valid and the login, if there is one, has not ended. Blocks.
     ///
     /// # Errors
     /// The catalog's errors.
@@ -226,4 +223,75 @@ fn bearer(header: &str) -> Option<&str> {
 /// Where a call came from, for logs.
 pub(crate) fn peer_text(peer: Option<SocketAddr>) -> String {
     peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.ip().to_string())
+}
+
+// Threads of authentication's own (H6).
+//
+// Who calls is asked before anything else, revoked tokens included. Work of callers that were let in occupies the
+// threads it runs on for as long as it waits (for a disk, for a client that stalls, for another session's lock), so
+// that question is never asked on the same threads.
+
+/// A look-up takes well under a millisecond; more threads than the catalog has connections for look-ups help only
+/// those that record the use of a token.
+const THREADS: usize = 8;
+
+/// Look-ups that may wait for a thread: a few hundred bytes each.
+const WAITING_MAX: usize = 1024;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads. They end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lookups {
+    queue: SyncSender<Job>,
+}
+
+impl Lookups {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When the operating system gives no threads.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (queue, jobs) = mpsc::sync_channel(WAITING_MAX);
+        let jobs = Arc::new(Mutex::new(jobs));
+        for _ in 0..THREADS {
+            let jobs = Arc::clone(&jobs);
+            thread::Builder::new().name("holdfast-auth".to_owned()).spawn(move || serve(&jobs))?;
+        }
+        Ok(Self { queue })
+    }
+
+    /// Runs `look_up` on one of the threads.
+    ///
+    /// # Errors
+    /// The errors of `look_up`; `Limit` when too many wait already; `Internal` when it panics.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        look_up: impl FnOnce() -> Result<T, ServiceError> + Send + 'static,
+    ) -> Result<T, ServiceError> {
+        let (answer, answered) = oneshot::channel();
+        // The caller may have gone away.
+        let job: Job = Box::new(move || drop(answer.send(look_up())));
+        self.queue.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => ServiceError::at_capacity(format!(
+                "{WAITING_MAX} calls wait to be authenticated; try again in a moment"
+            )),
+            TrySendError::Disconnected(_) => ServiceError::shutting_down(),
+        })?;
+        answered.await.unwrap_or_else(|_| {
+            Err(ServiceError::new(
+                ErrorCode::Internal,
+                "the server failed with an internal error; its log says more",
+            ))
+        })
+    }
+}
+
+fn serve(jobs: &Mutex<Receiver<Job>>) {
+    loop {
+        let job = jobs.lock().recv();
+        let Ok(job) = job else { return };
+        // The one who asked sees that no answer comes, and the log has the panic.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+    }
 }

@@ -1,5 +1,5 @@
 use holdfast_engine::catalog::token::{self, Action, Role};
-use holdfast_engine::catalog::{Catalog, DEFAULT_NAMESPACE, PageRequest, TokenSpec};
+use holdfast_engine::catalog::{DEFAULT_NAMESPACE, PageRequest, TokenSpec};
 use holdfast_engine::clock::ManualClock;
 
 use super::*;
@@ -132,4 +132,47 @@ fn revocation_is_seen_at_once() {
     fixture.catalog.revoke_token(id).unwrap();
     assert!(!fixture.auth.still_valid(id).unwrap());
     assert_eq!(fixture.auth.authenticate(Some(&header), None).unwrap_err().code, ErrorCode::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer_and_costs_no_thread() {
+    let lookups = Lookups::start().unwrap();
+    for _ in 0..=THREADS {
+        let failed = lookups.run(|| -> Result<(), _> { panic!("on purpose") }).await;
+        assert_eq!(failed.unwrap_err().code, ErrorCode::Internal);
+    }
+    assert_eq!(lookups.run(|| Ok(7)).await, Ok(7));
+}
+
+#[test]
+fn more_than_can_wait_are_refused_at_once() {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    let lookups = Lookups::start().unwrap();
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock();
+    let (entered, inside) = mpsc::channel();
+    // Asked once, it is in the queue or refused; nothing reads the answer.
+    let ask = || {
+        let (gate, entered) = (Arc::clone(&gate), entered.clone());
+        let asked = pin!(lookups.run(move || {
+            let _ = entered.send(());
+            drop(gate.lock());
+            Ok(())
+        }));
+        match asked.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(refused) => refused.map_err(|error| error.code),
+            Poll::Pending => Ok(()),
+        }
+    };
+    for _ in 0..THREADS {
+        assert_eq!(ask(), Ok(()));
+        inside.recv().unwrap();
+    }
+    for _ in 0..WAITING_MAX {
+        assert_eq!(ask(), Ok(()));
+    }
+    assert_eq!(ask(), Err(ErrorCode::Limit));
+    drop(closed);
 }

@@ -16,8 +16,7 @@ use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
 use super::token::who;
-use crate::insight::agents::sentence;
-use crate::insight::lost::lost_text;
+use crate::insight::{agents_sentence, lost_text};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -83,7 +82,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         }
         lost.iter().for_each(|disk| out::say(format_args!("{}", lost_text(disk))));
         show(&report, args.read_data);
-        agents.iter().for_each(|found| out::say(format_args!("{}", sentence(found))));
+        agents.iter().for_each(|found| out::say(format_args!("{}", agents_sentence(found))));
     }
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
 }

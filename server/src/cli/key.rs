@@ -24,7 +24,7 @@ use super::{DataFolder, out};
 use crate::control::{self, Progress};
 use crate::error::ServiceError;
 use crate::repository::encryption::{
-    self, KeySource, NO_KIT, PASSPHRASE_MAX_BYTES, no_key, refused, seen, wants_kit,
+    self, KeySource, NO_KIT, PASSPHRASE_MAX_BYTES, at_work, no_key, refused, wants_kit,
 };
 use crate::repository::{BLOBS, FolderLock, copies_of};
 use place::Place;
@@ -378,7 +378,7 @@ fn accept_older(folder: &FolderArgs) -> Result<(), Failure> {
     let _lock = FolderLock::take(&folder.folder.resolve()?.settings.data_dir)?;
     let place = Place::find(&folder.folder)?;
     place.open()?;
-    seen::accept(&place.settings.data_dir, &place.table)?;
+    at_work::accept(&place.settings.data_dir, &place.table)?;
     place.note("key.accept-older", format!("table {}", place.table.sequence()));
     out::note(format_args!("table {} of keys counts now", place.table.sequence()));
     Ok(())

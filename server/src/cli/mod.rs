@@ -31,7 +31,7 @@ use holdfast_proto::ErrorCode;
 
 use crate::config::{Layer, Resolved, check_env, resolve};
 use crate::memory::Budget;
-use crate::process::{allocator, logging};
+use crate::process;
 use crate::repository::{is_repository, open_parts};
 use fail::Failure;
 
@@ -173,7 +173,7 @@ impl DataFolder {
     /// When the settings are not valid, or there is no repository: commands must not create one.
     fn parts(&self) -> Result<EngineParts, Failure> {
         let settings = self.resolve()?.settings;
-        logging::start(&settings);
+        process::start_logging(&settings);
         Budget::find(&settings)?;
         if !is_repository(&settings.data_dir) {
             return Err(no_repository(&settings.data_dir));
@@ -197,7 +197,7 @@ fn no_repository(folder: &Path) -> Failure {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    allocator::configure();
+    process::configure_allocator();
     // The catalog has token hashes, and containers have all clients' disks: no other user may read either.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     // Fails only when there is one already, which is then the same.

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use super::fail::Failure;
 use super::{DataFolder, no_repository, out, token};
 use crate::config::ByteSize;
-use crate::insight::agents::sentence;
-use crate::process::logging;
+use crate::insight::agents_sentence;
+use crate::process;
 use crate::repository::destroy::{Destroyed, InBucket, destroy_namespace};
 use crate::repository::is_repository;
 
@@ -149,7 +149,7 @@ pub(super) fn run(command: &NamespaceCommand) -> Result<ExitCode, Failure> {
             out::say(show(&catalog.quotas(None)?, args.json));
             if !args.json {
                 let agents = catalog.agents_proof_summaries()?;
-                agents.iter().for_each(|found| out::note(format_args!("{}", sentence(found))));
+                agents.iter().for_each(|found| out::note(format_args!("{}", agents_sentence(found))));
             }
         }
         NamespaceCommand::Quota(args) => {
@@ -173,7 +173,7 @@ fn destroy(args: &DestroyArgs, clock: &Arc<dyn Clock>) -> Result<(), Failure> {
         return Err(Failure::new(ErrorCode::Invalid, text));
     }
     let settings = folder.resolve()?.settings;
-    logging::start(&settings);
+    process::start_logging(&settings);
     if !is_repository(&settings.data_dir) {
         return Err(no_repository(&settings.data_dir));
     }

@@ -17,7 +17,7 @@ use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
 use crate::config::{ENV_PREFIX, Resolved, Settings};
-use crate::process::logging;
+use crate::process;
 use crate::repository::recover::{Needed, Recovered, Recovery, set_aside};
 use crate::repository::{Beside, Brought, Requests, open_with_all};
 use crate::server::{FIRST_TOKEN_FILE, create_recovery_token};
@@ -72,7 +72,7 @@ struct Outcome {
 pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
     let mut resolved = args.folder.resolve()?;
     let settings = &mut resolved.settings;
-    logging::start(settings);
+    process::start_logging(settings);
     if let Some(location) = args.from.to_str().filter(|from| from.starts_with("s3://")) {
         settings.s3 = Some(location.to_owned());
         // Whether what lies there is encrypted was decided when it was copied.

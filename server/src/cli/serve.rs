@@ -16,10 +16,9 @@ use super::fail::Failure;
 use super::out;
 use crate::activity::streams::StreamLimits;
 use crate::config::{Layer, Resolved, Settings};
-use crate::insight::agents::reminder;
+use crate::insight::agents_reminder;
 use crate::memory::Budget;
-use crate::process::systemd::{self, notify};
-use crate::process::{logging, open_files};
+use crate::process::{self, notify};
 use crate::repository::snapshot;
 use crate::server::{FIRST_TOKEN_FILE, Server};
 
@@ -34,8 +33,8 @@ const THREADS_END: Duration = Duration::from_secs(2);
 pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {
     let resolved = args.resolve()?;
     let settings = &resolved.settings;
-    logging::start(settings);
-    open_files::raise_limit();
+    process::start_logging(settings);
+    process::raise_file_limit();
     let runtime = runtime(settings)?;
     let result = runtime.block_on(serve(&resolved));
     runtime.shutdown_timeout(THREADS_END);
@@ -60,12 +59,12 @@ async fn serve(resolved: &Resolved) -> Result<(), Failure> {
     let mut server = {
         let mut start = std::pin::pin!(Server::start(settings, Arc::new(SystemClock)));
         // (S15) A recovery takes as long as it takes; killed half way it would begin again, for ever.
-        let mut still = tokio::time::interval(systemd::STILL_STARTING);
+        let mut still = tokio::time::interval(process::STILL_STARTING);
         loop {
             tokio::select! {
                 server = &mut start => break server?,
                 () = signals.next() => return Ok(()),
-                _ = still.tick() => notify(systemd::STARTING),
+                _ = still.tick() => notify(process::STARTING),
                 _ = hangup.recv() => {}
             }
         }
@@ -74,7 +73,7 @@ async fn serve(resolved: &Resolved) -> Result<(), Failure> {
         tracing::warn!(%error, "backups of the server will have other settings than it was started with");
     }
     announce(settings, &server);
-    notify(systemd::READY);
+    notify(process::READY);
     let ended_by_itself = loop {
         tokio::select! {
             () = signals.next() => break false,
@@ -82,7 +81,7 @@ async fn serve(resolved: &Resolved) -> Result<(), Failure> {
             _ = hangup.recv() => server.reload_certificate(settings).await,
         }
     };
-    notify(systemd::STOPPING);
+    notify(process::STOPPING);
     tokio::spawn(async move {
         signals.next().await;
         out::note("holdfast-server: stopped immediately by a second signal");
@@ -128,7 +127,7 @@ fn announce(settings: &Settings, server: &Server) {
     match server.app().catalog().agents_proof_summaries() {
         Ok(found) => {
             let now_ms = server.app().clock.now_ms();
-            let late = found.iter().filter_map(|found| reminder(found, now_ms));
+            let late = found.iter().filter_map(|found| agents_reminder(found, now_ms));
             late.for_each(|text| out::note(format_args!("{text}")));
         }
         Err(error) => tracing::warn!(%error, "cannot look up what agents have verified"),

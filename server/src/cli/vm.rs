@@ -18,7 +18,7 @@ use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::token::{open, who};
-use crate::auth::owners;
+use crate::auth::tokens;
 
 const OWNER_EXAMPLES: &str = "\
 Tokens of another owner can then neither back up the VM nor, with the role backup, read it back. The next backup \
@@ -178,7 +178,7 @@ fn rename(catalog: &Catalog, who: &str, args: &RenameArgs) -> Result<String, Fai
 
 fn change(catalog: &Catalog, who: &str, args: &OwnerArgs) -> Result<String, Failure> {
     let namespace = find_namespace(catalog, &args.namespace)?;
-    let changed = owners::change(catalog, who, &namespace, &args.vm, &args.owner)?;
+    let changed = tokens::change_owner(catalog, who, &namespace, &args.vm, &args.owner)?;
     let before = changed.before.map_or_else(|| "no owner".to_owned(), |owner| format!("{owner:?}"));
     Ok(format!(
         "VM {:?} in namespace {:?} belongs to {:?} now, to {before} before",

@@ -3,9 +3,8 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | what is asked and answered |
-//! | `ask.rs` | the command's side |
-//! | `serve.rs` | the server's side |
+//! | `mod.rs` | questions and answers; the command's side |
+//! | `serve` | the server's side |
 //!
 //! No secret goes over it. A command that changes keys opens the table of keys as a start does, with what the settings name,
 //! changes it in memory, and hands the changed table to the server, in which every key is wrapped. The server takes it over
@@ -13,24 +12,23 @@
 //! writes it, and goes on with it (K1). A crash leaves the table before or the one after; the command then does not know which
 //! and says so. The socket of a server that crashed is replaced by the next one.
 
-mod ask;
 mod serve;
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_keys::KEY_TABLE_MAX_BYTES;
+use holdfast_keys::{KEY_TABLE_MAX_BYTES, KeyTable};
 use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use ask::{Running, beside};
-pub(crate) use serve::Control;
-
+pub(crate) use crate::control::serve::Control;
 use crate::error::ServiceError;
 
 /// In the data folder.
@@ -132,4 +130,70 @@ fn at_socket<T>(folder: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io:
     }
     let folder = File::open(folder)?;
     with(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(SOCKET))
+}
+
+// The command's side.
+
+/// A server that runs, and answers.
+#[derive(Debug)]
+pub(crate) struct Running {
+    data_dir: PathBuf,
+}
+
+/// The server that has this data folder; `None`: no server can be asked.
+pub(crate) fn beside(data_dir: &Path) -> Option<Running> {
+    let found = Running { data_dir: data_dir.to_owned() };
+    found.progress().is_ok().then_some(found)
+}
+
+impl Running {
+    /// How far its conversion is.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) fn progress(&self) -> Result<Progress, ServiceError> {
+        match self.ask(&Request::Status)? {
+            Answer::Progress(progress) => Ok(progress),
+            _ => Err(no_answer("another answer came")),
+        }
+    }
+
+    /// Has it go on with `table`, which was made of the one with number `based_on`.
+    ///
+    /// # Errors
+    /// `Busy`: another table counts by now; what else it is refused for; `Unavailable`: it is not known whether the server
+    /// took it.
+    pub(crate) fn take_over(&self, based_on: u64, table: &KeyTable) -> Result<(), ServiceError> {
+        match self.ask(&Request::Keys { based_on, table: table.encode() })? {
+            Answer::Taken => Ok(()),
+            _ => Err(no_answer("another answer came")),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Answer, ServiceError> {
+        let mut stream = at_socket(&self.data_dir, |path| UnixStream::connect(path)).map_err(no_answer)?;
+        let mut exchange = || {
+            stream.set_write_timeout(Some(MESSAGE_DEADLINE))?;
+            stream.set_read_timeout(Some(ANSWER_DEADLINE))?;
+            stream.write_all(request.head().as_bytes())?;
+            if let Request::Keys { table, .. } = request {
+                stream.write_all(table)?;
+            }
+            stream.shutdown(Shutdown::Write)?;
+            let mut text = Vec::new();
+            (&stream).take(ANSWER_MAX_BYTES).read_to_end(&mut text)?;
+            Ok(serde_json::from_slice::<Answer>(&text)?)
+        };
+        exchange().map_err(|error: std::io::Error| no_answer(error))?.result()
+    }
+}
+
+fn no_answer(why: impl std::fmt::Display) -> ServiceError {
+    ServiceError::new(
+        ErrorCode::Unavailable,
+        format!(
+            "the running server did not answer: {why}. 'holdfast-server key status' says which keys count now, and the \
+             server's log may say more"
+        ),
+    )
 }

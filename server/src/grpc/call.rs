@@ -6,18 +6,17 @@ use std::sync::Arc;
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
-use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{ID_SHOWN_BYTES, plain_text};
-use holdfast_proto::v1;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
+use holdfast_proto::{ErrorCode, RETRY_AFTER_METADATA, v1};
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tracing::field::DisplayValue;
 
-use super::calls::Call;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::grpc::calls::Call;
 
 /// Whether a call comes before or after version negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,4 +120,18 @@ fn session_gone(session: SessionId) -> ServiceError {
         ErrorCode::SessionGone,
         format!("session {session} is unknown or has ended; start the backup again"),
     )
+}
+
+// Errors over gRPC.
+
+impl ServiceError {
+    /// As a gRPC status. This is where a call's error is handled, so it is logged here.
+    pub(super) fn into_status(self) -> Status {
+        self.log();
+        let mut status = self.code.status(self.message);
+        if let Some(secs) = self.retry_after_secs {
+            status.metadata_mut().insert(RETRY_AFTER_METADATA, secs.into());
+        }
+        status
+    }
 }

@@ -23,7 +23,7 @@ use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
-use crate::reading::refusals;
+use crate::reading;
 use crate::retention::choice::{self, LATEST};
 
 /// The service's calls.
@@ -277,7 +277,7 @@ fn reported_on(
     };
     // (A11) A report counts only from those who may have what it is about.
     caller.check_contents(app.catalog(), &found).inspect_err(|_| {
-        refusals::note_refusal(app, caller, "backup.verify-refused", namespace, &found.vm);
+        reading::note_refusal(app, caller, "backup.verify-refused", namespace, &found.vm);
     })?;
     Ok(found)
 }

@@ -9,28 +9,22 @@
 //! | `messages` | how much of a message may come in, and when it must be complete |
 //! | `call` | what every call has in common: caller, protocol version, identifiers |
 //! | `ingest/` | a disk coming in |
-//! | `acknowledge` | when a backup is acknowledged |
-//! | `digests`, `outgoing` | streams going out |
+//! | `outgoing` | streams going out |
 //! | `bounds` | what one agent may cost, with the arithmetic |
 //! | `count` | metrics and the log span of a call |
-//! | `status` | errors |
 
-mod acknowledge;
 mod backup;
 mod bounds;
 mod call;
 pub(crate) mod calls;
 mod catalog;
 mod count;
-mod digests;
 pub(crate) mod gate;
 mod ingest;
 mod manage;
 mod messages;
 mod outgoing;
 mod restore;
-mod status;
-mod thaw;
 
 use std::sync::Arc;
 

@@ -3,17 +3,21 @@
 
 use std::sync::Arc;
 
+use holdfast_engine::ids::SessionId;
+use holdfast_proto::fingerprint::FINGERPRINT_BYTES;
 use holdfast_proto::limits::MOVES_BYTES;
+use holdfast_proto::v1;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tracing::{Instrument as _, Span};
 
-use super::bounds::OUTGOING_QUEUE_MESSAGES;
 use crate::activity::streams::StreamGuard;
 use crate::app::App;
 use crate::error::ServiceError;
+use crate::grpc::bounds::OUTGOING_QUEUE_MESSAGES;
 
 /// Sends what `items` yields until it ends, fails, or the stream must end.
 pub(super) fn stream<T, I>(guard: StreamGuard, items: I) -> ReceiverStream<Result<T, Status>>
@@ -124,9 +128,50 @@ pub(super) fn hand_over<T>(
     }
 }
 
+// A parent's extent digests going out.
+
+/// Pulls the digests of a disk's parent block by block.
+pub(super) struct ParentDigests {
+    app: Arc<App>,
+    session: SessionId,
+    disk: u32,
+    /// First extent of the next block; `None` after the last or an error.
+    next: Option<u64>,
+}
+
+impl ParentDigests {
+    /// From the first extent on.
+    pub(super) fn new(app: Arc<App>, session: SessionId, disk: u32) -> Self {
+        Self { app, session, disk, next: Some(0) }
+    }
+}
+
+impl Iterator for ParentDigests {
+    type Item = Result<v1::DigestBlock, ServiceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.next.take()?;
+        match self.app.engine.parent_digests(self.session, self.disk, first) {
+            Ok(Some(block)) => {
+                let count = (block.digests.len() / FINGERPRINT_BYTES) as u64;
+                // A block without digests would be asked for again without end.
+                if count == 0 || block.first_extent != first {
+                    let found = block.first_extent;
+                    return Some(Err(ServiceError::defect(format!(
+                        "a block of {count} digests from extent {found} instead of {first}"
+                    ))));
+                }
+                self.next = first.checked_add(count);
+                Some(Ok(block))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use holdfast_engine::ids::TokenId;

@@ -2,25 +2,26 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_engine::catalog::{AuditEntry, BackupRecord};
 use holdfast_engine::ids::BackupId;
-use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{PASSED_OVER_MAX, READ_RANGE_MAX_BYTES, check_name};
 use holdfast_proto::region::sealed::Commitment;
-use holdfast_proto::v1::{self, restore_server::Restore};
+use holdfast_proto::v1::restore_server::Restore;
+use holdfast_proto::{ErrorCode, v1};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::call::{Stage, caller, parse_id, queued, shown};
-use super::outgoing;
-use super::thaw;
 use crate::activity::streams::{StreamKind, Subject};
 use crate::app::App;
 use crate::auth::{Caller, peer_text};
 use crate::error::ServiceError;
-use crate::reading::may_read;
+use crate::grpc::call::{Stage, caller, parse_id, queued, shown};
+use crate::grpc::manage::task_message;
+use crate::grpc::outgoing;
+use crate::reading::{self, Wanted, may_read};
 
 /// The service's calls.
 #[derive(Debug)]
@@ -137,15 +138,15 @@ impl Restore for RestoreService {
         &self,
         request: Request<v1::QuoteThawRequest>,
     ) -> Result<Response<v1::ThawQuote>, Status> {
-        self.unary(request, thaw::quote).await
+        self.unary(request, quote_thaw).await
     }
 
     async fn start_thaw(&self, request: Request<v1::StartThawRequest>) -> Result<Response<v1::Task>, Status> {
-        self.unary(request, thaw::start).await
+        self.unary(request, start_thaw).await
     }
 
     async fn get_thaw(&self, request: Request<v1::GetThawRequest>) -> Result<Response<v1::Task>, Status> {
-        self.unary(request, thaw::get).await
+        self.unary(request, get_thaw).await
     }
 }
 
@@ -209,6 +210,49 @@ fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
     if app.auth.audit_log().note(entry, format!("{} {disk}", backup.id)) {
         tracing::info!(backup = %backup.id, vm = backup.vm, disk, token = caller.token.name, from, "reading a disk back");
     }
+}
+
+// Calls about parts of a restore point that lie in the archive.
+
+/// For which a walk over recipes may go on, whether or not anyone waits for it still: one over 10 TB takes minutes.
+const AT_MOST: Duration = Duration::from_secs(30 * 60);
+
+/// Returns the quote. Blocks for as long as a walk over the recipes takes, if anything is cold.
+pub(super) fn quote_thaw(
+    app: &Arc<App>,
+    caller: &Caller,
+    message: v1::QuoteThawRequest,
+) -> Result<v1::ThawQuote, ServiceError> {
+    let v1::QuoteThawRequest { backup_id, disks, days } = message;
+    reading::quote_thaw(
+        app,
+        caller,
+        &Wanted { backup: parse_id("backup", &backup_id)?, disks, days },
+        AT_MOST,
+    )
+}
+
+/// Starts to bring it back, or finds the task that does. Blocks.
+pub(super) fn start_thaw(
+    app: &Arc<App>,
+    caller: &Caller,
+    message: v1::StartThawRequest,
+) -> Result<v1::Task, ServiceError> {
+    let v1::StartThawRequest { backup_id, disks, speed, days } = message;
+    let wanted = Wanted { backup: parse_id("backup", &backup_id)?, disks, days };
+    let (task, log) = reading::start_thaw(app, caller, wanted, speed)?;
+    Ok(task_message(task, log))
+}
+
+/// How far it is. Blocks.
+#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
+pub(super) fn get_thaw(
+    app: &Arc<App>,
+    caller: &Caller,
+    message: v1::GetThawRequest,
+) -> Result<v1::Task, ServiceError> {
+    let (task, log) = reading::get_thaw(app, caller, parse_id("task", &message.task_id)?)?;
+    Ok(task_message(task, log))
 }
 
 #[cfg(test)]

@@ -20,12 +20,11 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::access::Identity;
 use super::bounds::{DOWNLOAD_PAGE_ROWS, DOWNLOAD_PAGES, DOWNLOADS_MAX};
-use super::headers::value;
-use super::state::HttpState;
 use crate::activity::streams::Stop;
 use crate::app::App;
 use crate::auth::Credential;
 use crate::error::ServiceError;
+use crate::http::{HttpState, header_value};
 use crate::limits::READ_DEADLINE;
 use crate::shares::Share;
 
@@ -91,7 +90,7 @@ pub(super) fn attachment(
         Delimiter::Tab => ("text/tab-separated-values; charset=utf-8", "tsv"),
         Delimiter::Comma => ("text/csv; charset=utf-8; header=present", "csv"),
     };
-    let disposition = value(&format!("attachment; filename=\"{name}.{end}\""))?;
+    let disposition = header_value(&format!("attachment; filename=\"{name}.{end}\""))?;
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -11,8 +11,8 @@ use holdfast_proto::ErrorCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::words;
 use crate::error::ServiceError;
+use crate::http;
 
 /// The HTTP status of a code. Exhaustive, so that a new code cannot be forgotten.
 pub const fn http_status(code: ErrorCode) -> StatusCode {
@@ -50,7 +50,7 @@ pub(crate) struct ProblemBody {
     #[schema(example = 400)]
     status: u16,
     /// What went wrong, as a stable word: the same as in gRPC and for exit codes
-    #[schema(value_type = words::ErrorCode, example = "invalid")]
+    #[schema(value_type = http::ErrorCode, example = "invalid")]
     code: &'static str,
     /// What happened, to which object, and what to do
     detail: String,

@@ -6,14 +6,16 @@
 
 use std::borrow::Cow;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
 
-use super::headers::value;
-use super::problem::Problem;
 use crate::error::ServiceError;
+use crate::http::header_value;
+use crate::http::problem::Problem;
 
 include!(concat!(env!("OUT_DIR"), "/ui.rs"));
 
@@ -75,7 +77,7 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Result<Response, ServiceE
     let known = header_text(headers, header::IF_NONE_MATCH)
         .is_some_and(|tags| tags.split(',').any(|known| known.trim().trim_start_matches("W/") == tag));
     let status = if known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-    let etag = value(&tag)?;
+    let etag = header_value(&tag)?;
     let body = if known { Body::empty() } else { Body::from(gzip.unwrap_or(file.plain)) };
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();
@@ -121,6 +123,31 @@ fn content_type(path: &str) -> &'static str {
         "txt" => "text/plain; charset=utf-8",
         _ => "application/octet-stream",
     }
+}
+
+// The API's description for people: one page that shows `/api/v1/openapi.json`. It loads nothing from elsewhere and
+// has no inline script, so it works without Internet access and under the same policy as everything else.
+
+const PAGE: &str = include_str!("docs/index.html");
+const SCRIPT: &str = include_str!("docs/docs.js");
+const STYLE: &str = include_str!("docs/docs.css");
+
+pub(super) fn docs_router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new()
+        .route("/api", get(to_page))
+        .route("/api/", get(to_page))
+        .route("/api/docs", get(to_page))
+        .route("/api/docs/", get(async || part("text/html; charset=utf-8", PAGE)))
+        .route("/api/docs/docs.js", get(async || part("text/javascript; charset=utf-8", SCRIPT)))
+        .route("/api/docs/docs.css", get(async || part("text/css; charset=utf-8", STYLE)))
+}
+
+async fn to_page() -> Redirect {
+    Redirect::permanent("/api/docs/")
+}
+
+fn part(kind: &'static str, text: &'static str) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], text)
 }
 
 #[cfg(test)]

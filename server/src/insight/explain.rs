@@ -3,8 +3,8 @@
 use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
 
-use super::flags::much_new;
 use super::{Usual, factor, percent, ratio};
+use crate::insight::much_new;
 
 /// From this share on, something applies to most of it.
 const MOSTLY: f64 = 0.5;
@@ -141,7 +141,7 @@ fn compression(row: &DetailRow, usual: Option<&Usual>) -> Option<String> {
     worse.then(|| format!("The new data compresses worse than usual: {}{instead}.", factor(local)))
 }
 
-/// Whether the whole disk was read although little of it had changed.
+/// Returns true if the whole disk was read although little of it had changed.
 fn reading(row: &DetailRow, first: bool) -> Option<String> {
     if first || row.bytes < WORD_MIN_BYTES || row.read_bytes < row.bytes / 10 * 9 {
         return None;

@@ -2,12 +2,10 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | the runner: start, list, pause, resume and stop jobs |
-//! | `pace` | how fast a job may be: limits of a step, throttle, retries |
+//! | `mod.rs` | the runner: start, list, pause, resume and stop jobs; how fast a job may be |
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
-//! | `data_path` | whether backups or restores need the disk |
-//! | `leases`, `access`, `logins`, `audit_counts`, `conversion`, `key_table`, `bucket_copies`, `bucket_retention` | jobs of the server |
+//! | `upkeep`, `conversion`, `bucket_copies`, `bucket_retention` | jobs of the server |
 //!
 //! Invariants:
 //! * A job has one task and one step at a time, on a thread that may block.
@@ -16,44 +14,35 @@
 //!
 //! What a job has to keep across a crash is its own affair ([`Job::resume_point`]); nothing here is durable.
 
-mod access;
-mod audit_counts;
 mod bucket_copies;
 mod bucket_retention;
-mod certificate_file;
 mod conversion;
-mod data_path;
-mod key_table;
-mod leases;
-mod logins;
-mod pace;
 mod status;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod worker;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
-use holdfast_engine::Job;
 use holdfast_engine::clock::Clock;
+use holdfast_engine::{Job, Load, StepLimits};
 use holdfast_volume::Timer;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-pub(crate) use access::EndedAccess;
-pub(crate) use audit_counts::AuditCounts;
-pub(crate) use bucket_copies::{BUCKET_COPIES, BucketCopies, StartAudit};
-pub(crate) use bucket_retention::BucketRetention;
-pub(crate) use certificate_file::CertificateFile;
-pub(crate) use conversion::EncryptRest;
-pub(crate) use data_path::DataPath;
-pub(crate) use key_table::KeyTableWatch;
-pub(crate) use leases::ExpiredLeases;
-pub(crate) use logins::EndedLogins;
-pub use pace::{Pace, Retry, Throttle};
-use status::Entry;
-pub use status::{JobState, JobStatus, LastError};
-use worker::Worker;
+use crate::activity::Activity;
+pub(crate) use crate::jobs::bucket_copies::{BUCKET_COPIES, BucketCopies, StartAudit};
+pub(crate) use crate::jobs::bucket_retention::BucketRetention;
+pub(crate) use crate::jobs::conversion::EncryptRest;
+use crate::jobs::status::Entry;
+pub use crate::jobs::status::{JobState, JobStatus, LastError};
+pub(crate) use crate::jobs::upkeep::{
+    AuditCounts, CertificateFile, EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch,
+};
+use crate::jobs::worker::Worker;
 
 /// The jobs of a server: what they are doing, and a way to pause them. Holds no job itself, so that what a job refers
 /// to is released with the job's task.
@@ -138,5 +127,98 @@ impl Runner {
                 tracing::error!(%error, "a background job's task ended with an internal error");
             }
         }
+    }
+}
+
+// Tells whether backups or restores are in progress, so that other work on the disk waits.
+
+/// Busy while any stream is open.
+#[derive(Debug)]
+pub(crate) struct DataPath {
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl Load for DataPath {
+    fn is_busy(&self) -> bool {
+        self.activity.streams.count() > 0
+    }
+}
+
+// Pace of a job. Pure arithmetic.
+
+/// Cost of a job, and how it is tried again.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    pub limits: StepLimits,
+    pub throttle: Throttle,
+    pub retry: Retry,
+}
+
+/// A job's share of time and of bytes, kept by waiting after each step. Within each step it runs at full speed, so what
+/// holds for a step and the wait after it holds for any number of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Throttle {
+    /// Of 100 s of a busy job, how many are steps; the others are waits. 1 to 100.
+    share_percent: u32,
+    /// Bytes charged to budgets; `None`: any.
+    bytes_per_sec: Option<NonZeroU64>,
+}
+
+impl Throttle {
+    /// Steps without waits between them. For jobs that do a little and are idle then.
+    pub const NONE: Self = Self { share_percent: 100, bytes_per_sec: None };
+
+    /// A share of time, from 1 to 100 percent; values outside are moved to the nearest of these.
+    pub const fn share(percent: u32) -> Self {
+        let share_percent = match percent {
+            0 => 1,
+            1..=100 => percent,
+            _ => 100,
+        };
+        Self { share_percent, bytes_per_sec: None }
+    }
+
+    /// As it is, and no more bytes than these.
+    pub const fn with_bytes_per_sec(self, bytes_per_sec: NonZeroU64) -> Self {
+        Self { bytes_per_sec: Some(bytes_per_sec), ..self }
+    }
+
+    /// The share of time, from 1 to 100 percent.
+    pub const fn share_percent(self) -> u32 {
+        self.share_percent
+    }
+
+    /// Bytes a second at most; `None`: any.
+    pub const fn bytes_per_sec(self) -> Option<NonZeroU64> {
+        self.bytes_per_sec
+    }
+
+    /// How long to wait after a step that took `took` and moved so many bytes.
+    ///
+    /// The share holds when `took ÷ (took + wait) = share`, so `wait = took × (100 − share) ÷ share`; the rate when
+    /// `bytes ÷ (took + wait) = rate`, so `wait = bytes ÷ rate − took`. The longer wait keeps both.
+    pub fn wait(self, took: Duration, bytes: u64) -> Duration {
+        let by_share = took.saturating_mul(100 - self.share_percent) / self.share_percent;
+        let by_rate = self.bytes_per_sec.map_or(Duration::ZERO, |rate| {
+            let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).saturating_sub(took)
+        });
+        by_share.max(by_rate)
+    }
+}
+
+/// How long to wait after steps that failed: `first`, then twice as long each time, at most `longest`.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Retry {
+    /// The wait after so many failures in a row, one or more.
+    pub fn wait(self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1);
+        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        self.first.saturating_mul(factor).min(self.longest)
     }
 }

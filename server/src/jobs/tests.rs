@@ -1,11 +1,10 @@
 //! Time is paused: it passes only while all tasks wait, and steps take what a test's timer says.
 
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant as RealInstant};
+use std::time::Instant as RealInstant;
 
 use holdfast_engine::clock::ManualClock;
-use holdfast_engine::{Budget, JobError, JobProgress, Step, StepLimits};
+use holdfast_engine::{Budget, JobError, JobProgress, Step};
 use holdfast_volume::testing::ManualTimer;
 use tokio::time::{Instant, sleep};
 
@@ -364,4 +363,36 @@ async fn a_job_goes_on_where_it_was_stopped() {
     assert_eq!(finished.progress.unwrap().done, END);
     assert_eq!(*counted.lock(), (0..END).collect::<Vec<_>>(), "each once, in order");
     bench.runner.stop().await;
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn a_share_is_kept_by_waiting() {
+    assert_eq!(Throttle::NONE.wait(ms(500), 1 << 30), ms(0));
+    assert_eq!(Throttle::share(50).wait(ms(500), 0), ms(500));
+    assert_eq!(Throttle::share(25).wait(ms(500), 0), ms(1500));
+    assert_eq!(Throttle::share(0).wait(ms(10), 0), ms(990));
+    assert_eq!(Throttle::share(400).wait(ms(10), 0), ms(0));
+}
+
+#[test]
+fn a_rate_is_kept_by_waiting() {
+    let rate = Throttle::NONE.with_bytes_per_sec(NonZeroU64::new(1000).unwrap());
+    assert_eq!(rate.wait(ms(100), 1000), ms(900));
+    assert_eq!(rate.wait(ms(100), 50), ms(0));
+    let both = Throttle::share(50).with_bytes_per_sec(NonZeroU64::new(1000).unwrap());
+    assert_eq!(both.wait(ms(800), 1000), ms(800));
+    assert_eq!(both.wait(ms(100), 1000), ms(900));
+    assert!(rate.wait(ms(1), u64::MAX) > Duration::from_secs(1 << 33), "no overflow");
+}
+
+#[test]
+fn retries_grow_and_are_bounded() {
+    let retry = Retry { first: ms(100), longest: ms(1000) };
+    let waits: Vec<Duration> = (1..=6).map(|failures| retry.wait(failures)).collect();
+    assert_eq!(waits, [ms(100), ms(200), ms(400), ms(800), ms(1000), ms(1000)]);
+    assert_eq!(retry.wait(u32::MAX), ms(1000));
 }

@@ -9,10 +9,10 @@ use holdfast_volume::Timer;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::pace::Pace;
 use super::status::{Entry, JobState, Wish};
+use crate::jobs::Pace;
 
-/// See the module's text.
+/// Runs one job: waits, takes a step, notes how it went.
 pub(super) struct Worker {
     pub(super) job: Arc<dyn Job>,
     pub(super) pace: Pace,

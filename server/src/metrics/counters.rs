@@ -12,8 +12,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::labels::{JobLabels, LabelTable};
 use super::names::{self, Definition};
+use crate::metrics::{JobLabels, LabelTable};
 
 /// From a catalog look-up to a stream that lasts all night; each about three times the one before.
 const CALL_BUCKETS_SECONDS: [f64; 11] = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0, 600.0, 3600.0];

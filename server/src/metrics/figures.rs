@@ -13,9 +13,9 @@ use holdfast_engine::{Engine, EngineStats, ScrubStatus};
 
 use super::Metrics;
 use super::exposition::Samples;
-use super::labels::LabelTable;
 use super::names as n;
 use crate::error::ServiceError;
+use crate::metrics::LabelTable;
 use recorded::Recorded;
 use tasks::TaskFigures;
 

@@ -4,10 +4,10 @@ use holdfast_engine::Engine;
 use holdfast_proto::ErrorCode;
 
 use super::exposition::{Samples, render};
-use super::names as n;
-use super::{Metrics, figures, process};
+use super::{Metrics, figures, names as n};
 use crate::activity::Activity;
 use crate::error::ServiceError;
+use crate::metrics;
 use crate::readiness::{self, Reason};
 use crate::repository::Tiers;
 use holdfast_tiers::RecordError;
@@ -142,7 +142,7 @@ fn add_stored(tiers: &Tiers, now_ms: i64, samples: &mut Samples) -> Result<(), R
 }
 
 fn add_process(samples: &mut Samples) {
-    let read = process::read();
+    let read = metrics::read();
     samples.float(&n::PROCESS_CPU, &[], read.cpu_seconds);
     samples.whole(&n::PROCESS_MEMORY, &[], read.resident_bytes);
     samples.whole(&n::PROCESS_VIRTUAL, &[], read.virtual_bytes);

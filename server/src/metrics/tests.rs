@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::counters::Counters;
 use super::exposition::{Samples, render};
-use super::names::{self, Definition};
+use super::names::Definition;
 use super::*;
 
 /// Lines between these are the table of [`names::ALL`].
@@ -149,7 +149,7 @@ fn with_any_names_the_text_stays_valid_and_short() {
     }
     let families = parse(&render(&metrics.counters, Samples::default()).unwrap());
     let bytes = &families["holdfast_backup_pre_comp_bytes"].samples;
-    assert!(bytes.len() <= labels::NAMESPACES_MAX * (labels::JOBS_MAX + 1) + 1, "{}", bytes.len());
+    assert!(bytes.len() <= super::NAMESPACES_MAX * (super::JOBS_MAX + 1) + 1, "{}", bytes.len());
     assert_eq!(bytes.values().sum::<f64>(), 50_000.0, "folding loses nothing");
     let ended = &families["holdfast_backups"].samples;
     assert_eq!(
@@ -176,4 +176,51 @@ fn the_manual_has_every_metric() {
     let (table, _) = rest.split_once(TABLE_END).expect("and where it ends");
     let wanted = documentation();
     assert!(table.trim() == wanted.trim(), "put this table into docs/OPERATIONS.md:\n\n{wanted}");
+}
+
+#[test]
+fn thousands_of_names_make_a_bounded_number_of_labels() {
+    let table = LabelTable::default();
+    let mut seen = HashSet::new();
+    for namespace in 0..1000 {
+        for job in 0..100 {
+            seen.insert(table.job(&format!("n{namespace}"), &format!("j{job}")));
+        }
+    }
+    assert_eq!(seen.len(), NAMESPACES_MAX * (JOBS_MAX + 1) + 1);
+    assert!(seen.contains(&JobLabels { namespace: "n0".into(), backup_job: OTHER.into() }));
+    assert!(seen.contains(&JobLabels { namespace: OTHER.into(), backup_job: OTHER.into() }));
+}
+
+#[test]
+fn a_label_once_given_is_kept() {
+    let table = LabelTable::default();
+    assert_eq!(table.namespace("first"), "first");
+    for number in 0..2 * NAMESPACES_MAX {
+        table.namespace(&number.to_string());
+    }
+    assert_eq!(table.namespace("first"), "first");
+    assert_eq!(table.namespace("late"), OTHER);
+    assert_eq!(table.job("first", "nightly").backup_job, "nightly");
+}
+
+#[test]
+fn a_program_may_be_called_anything() {
+    let stat = "7 (a ) b) S 1 1 1 0 -1 4194560 1 0 0 0 100 50 0 0 20 0 9 0 3000 4096000 12 0";
+    let read = super::parse(stat, "40.00 70.00\n", 1_000_000.0);
+    let ticks = clock_ticks_per_second() as f64;
+    assert_eq!(read.cpu_seconds, 150.0 / ticks);
+    assert_eq!((read.threads, read.virtual_bytes), (9, 4_096_000));
+    assert_eq!(read.resident_bytes, 12 * page_size() as u64);
+    assert_eq!(read.started_seconds, 1_000_000.0 - 40.0 + 3000.0 / ticks);
+    assert_eq!(super::parse("", "", 1.0), ProcessStats { started_seconds: 1.0, ..ProcessStats::default() });
+}
+
+#[test]
+fn this_process_has_figures() {
+    let read = read();
+    assert!(read.resident_bytes > 1 << 20 && read.virtual_bytes >= read.resident_bytes, "{read:?}");
+    assert!(read.open_fds >= 3 && read.max_fds >= read.open_fds && read.threads >= 1, "{read:?}");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!(read.started_seconds > 0.0 && read.started_seconds <= now + 1.0, "{read:?}");
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::link::OpenRequest;
-use super::stall_monitor::StallMonitor;
+use crate::net::link::StallMonitor;
 
 /// Something that is held until an answer was handed over, such as a slot; an answer's extensions may have one.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl fmt::Debug for Held {
     }
 }
 
-/// See the module's documentation.
+/// A body that is handed on in small chunks.
 #[derive(Debug)]
 pub(super) struct ChunkedBody<B> {
     body: B,

@@ -1,6 +1,10 @@
 //! What is known of one connection: whether a caller has shown a valid token on it, what is under way on it, and whether
 //! it must end. Every request carries it.
 
+#[cfg(test)]
+mod door_tests;
+
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,10 +16,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::door::{Closing, Door, TooMany};
-use super::origin::Origin;
-use super::stall_monitor::StallMonitor;
 use crate::limits::{IDLE_DEADLINE, LAST_READ_DEADLINE, STRANGER_BYTES};
+use crate::net::Origin;
+use crate::net::door::{Closing, Door, TooMany};
 
 /// What the two protocols wait for.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +43,7 @@ struct UnderWay {
     told: Option<Instant>,
 }
 
-/// See the module's documentation.
+/// State of one connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     peer: SocketAddr,
@@ -215,12 +218,40 @@ impl Drop for OpenRequest {
     }
 }
 
-#[cfg(test)]
-mod door_tests;
+// Finds clients that stopped reading.
+
+/// The answers of one connection that wait for their reader to take more, and since when.
+#[derive(Debug, Default)]
+pub(super) struct StallMonitor {
+    next: AtomicU64,
+    waiting: Mutex<HashMap<u64, Instant>>,
+}
+
+impl StallMonitor {
+    /// A number for an answer.
+    pub(super) fn enter(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A chunk of the answer was handed over.
+    pub(super) fn waits(&self, answer: u64) {
+        self.waiting.lock().insert(answer, Instant::now());
+    }
+
+    /// More of it was asked for, or it is done.
+    pub(super) fn reads(&self, answer: u64) {
+        self.waiting.lock().remove(&answer);
+    }
+
+    /// Returns true if an answer has waited for longer than `patience`.
+    pub(super) fn is_stalled(&self, patience: Duration) -> bool {
+        let now = Instant::now();
+        self.waiting.lock().values().any(|since| now.duration_since(*since) > patience)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
-
     use super::*;
 
     const PATIENCE: Patience = Patience {

@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body;
@@ -13,23 +15,22 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::Service;
 
-use super::chunked_body::{ChunkedBody, Held};
-use super::connection::Connection;
-use super::door::Closing;
-use super::link::{Link, Patience, Place, Verdict};
-use super::traffic::Traffic;
-use super::windows::{Window, Windows};
-use super::write_deadline::WriteDeadline;
 use crate::limits::{
     CHECK_INTERVAL, ERROR_RESETS_MAX, HANDSHAKE_DEADLINE, HEADER_DEADLINE, HEADER_LIST_BYTES,
     PENDING_RESETS_MAX, PING_DEADLINE, WRITE_DEADLINE,
 };
+use crate::net::chunked_body::{ChunkedBody, Held};
+use crate::net::door::Closing;
+use crate::net::link::{Link, Patience, Place, Verdict};
+use crate::net::{Open, Traffic, Window, Windows};
 
 /// How the two protocols differ below their requests.
 #[derive(Debug, Clone)]
@@ -247,5 +248,173 @@ where
             let chunk_bytes = held.as_ref().and_then(|held| held.chunk_bytes).unwrap_or(chunk_bytes);
             Ok(answer.map(|body| ChunkedBody::new(body, chunk_bytes, open, held)))
         })
+    }
+}
+
+// One encrypted connection, which is read from as far as its peer may be heard.
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TlsStream<TcpStream>,
+    link: Arc<Link>,
+    traffic: Open,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TlsStream<TcpStream>, link: Arc<Link>, traffic: Arc<Traffic>) -> Self {
+        Self { stream, link, traffic: Open::new(traffic) }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.link.poll_may_read(cx));
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let bytes = buffer.filled().len().saturating_sub(before);
+        self.link.received(bytes);
+        self.traffic.received(bytes);
+        polled
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.traffic.sent(&polled);
+        polled
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.traffic.sent(&polled);
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// A connection that fails when its peer takes nothing for too long. TCP alone would wait forever.
+#[derive(Debug)]
+pub(super) struct WriteDeadline<S> {
+    stream: S,
+    patience: Duration,
+    /// Set while a write waits.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> WriteDeadline<S> {
+    /// `stream`, each of whose writes must make progress within `patience`.
+    pub(super) const fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, patience, waiting: None }
+    }
+
+    fn watch<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.waiting = None;
+            return polled;
+        }
+        let until = Instant::now() + self.patience;
+        let sleep = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        match sleep.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WriteDeadline<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch(cx, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.watch(cx, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch(cx, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.watch(cx, polled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_to_a_peer_that_takes_nothing_times_out() {
+        let (near, mut far) = duplex(8);
+        let mut near = WriteDeadline::new(near, PATIENCE);
+        let begun = Instant::now();
+        let error = near.write_all(&[0; 9]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() >= PATIENCE);
+        // What was written before can still be read.
+        let mut taken = [1; 8];
+        far.read_exact(&mut taken).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_peer_that_makes_progress_is_waited_for() {
+        let (near, mut far) = duplex(1);
+        let mut near = WriteDeadline::new(near, PATIENCE);
+        let reader = tokio::spawn(async move {
+            let mut byte = [0; 1];
+            for _ in 0..5 {
+                tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+                far.read_exact(&mut byte).await.unwrap();
+            }
+        });
+        near.write_all(&[0; 5]).await.unwrap();
+        reader.await.unwrap();
     }
 }

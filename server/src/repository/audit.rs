@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tiers;
 use crate::error::ServiceError;
-use crate::insight::lost::lost_text;
+use crate::insight::lost_text;
 
 /// Findings that are named with their restore points; more are only counted.
 const NAMED_MAX: usize = 300;

@@ -3,8 +3,7 @@
 //! Whether it is encrypted says the volume itself: it holds a table of keys, or none. The settings say what opens the
 //! table, and whether a new repository gets one.
 
-mod at_work;
-pub(crate) mod seen;
+pub(crate) mod at_work;
 
 use std::fmt;
 use std::io::Read as _;
@@ -251,7 +250,7 @@ pub(crate) fn around(
     let open = match read_table(&**raw).map_err(table_error)? {
         Some(table) if table.repository() == id => {
             // (K5) Before anything is believed of it.
-            seen::check(&settings.data_dir, &table)?;
+            at_work::check(&settings.data_dir, &table)?;
             let open = unlock(table, &source)?.0;
             // (K4) What a crash left of the tables before would open with the secrets of then.
             let mended = settle_table(&**raw, open.table()).map_err(table_error)?;
@@ -267,7 +266,7 @@ pub(crate) fn around(
         None => {
             refuse_without_keys(&**raw)?;
             // (K5) Plain blobs that were put there are not believed again, nor is anything written beside them.
-            seen::refuse_none(&settings.data_dir, id)?;
+            at_work::refuse_none(&settings.data_dir, id)?;
             if settings.encryption != Some(Encryption::On) {
                 return Ok((Arc::clone(raw), None));
             }
@@ -277,7 +276,7 @@ pub(crate) fn around(
     if settings.encryption == Some(Encryption::Off) {
         tracing::warn!("encryption is off in the settings, but the repository is encrypted, and stays so");
     }
-    seen::note(&settings.data_dir, open.table());
+    at_work::note(&settings.data_dir, open.table());
     let keys = Arc::new(Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom)));
     let volume = SealedVolume::new(Arc::clone(raw), Arc::clone(&keys));
     let at_work = AtWork::new(&volume, &keys, &settings.data_dir, source);
@@ -310,7 +309,7 @@ pub(crate) fn recovered(
         None => unlock_with(table, &source, "name a recovery kit with --kit FILE")?.0,
     };
     // Recovery was told to use this copy.
-    seen::accept(&settings.data_dir, open.table())?;
+    at_work::accept(&settings.data_dir, open.table())?;
     let keys = Keys::new(open, Arc::clone(raw), Arc::clone(clock), Arc::new(SystemRandom));
     Ok(Arc::new(SealedVolume::new(Arc::clone(raw), Arc::new(keys))))
 }
@@ -325,7 +324,7 @@ pub(crate) fn refuse_plain(
     data_dir: &Path,
     id: RepositoryId,
 ) -> Result<(), ServiceError> {
-    if Arc::ptr_eq(raw, recovered) { seen::refuse_none(data_dir, id) } else { Ok(()) }
+    if Arc::ptr_eq(raw, recovered) { at_work::refuse_none(data_dir, id) } else { Ok(()) }
 }
 
 /// Opens the table with a kit, and has `source` open it from now on. Whether that changed it: then it is still to be written.

@@ -6,37 +6,41 @@
 mod audit;
 pub(crate) mod destroy;
 pub(crate) mod encryption;
-mod lock;
 pub mod recover;
-mod room;
 pub mod snapshot;
 mod tiers;
 mod without_keys;
 
-use std::fs;
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use holdfast_engine::catalog::CatalogError;
-use holdfast_engine::catalog::{Catalog, discard_copies};
+use holdfast_engine::catalog::{Catalog, CatalogError, discard_copies, give_up_room};
 use holdfast_engine::clock::Clock;
+use holdfast_engine::owner::adopt;
 use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, Obstacle, traces_of_repository};
 use holdfast_proto::ErrorCode;
 use holdfast_sealing::SealedVolume;
 use holdfast_volume::{LocalVolume, Volume};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::config::{ByteSize, Reserve, Settings};
 use crate::error::{ServiceError, io_code};
 use crate::memory::Budget;
-pub(crate) use audit::{AuditPlace, AuditReport, AuditSteering, audit, last_audit, want_audit};
-pub use encryption::AtWork as Encryption;
-pub(crate) use lock::FolderLock;
-pub(crate) use tiers::{
+pub(crate) use crate::repository::audit::{
+    AuditPlace, AuditReport, AuditSteering, audit, last_audit, want_audit,
+};
+pub use crate::repository::encryption::AtWork as Encryption;
+pub(crate) use crate::repository::tiers::{
     Asked, ClassCost, Cost, KeptBack, Month, MonthCost, Plan, Requests, Thawed, Totals, changing, copies_of,
     cost, kept_back, moved, published, read_usage, record_error, record_path, thawing, totals,
 };
-pub use tiers::{Brought, Tiers};
-pub(crate) use without_keys::open_without_keys;
+pub use crate::repository::tiers::{Brought, Tiers};
+pub(crate) use crate::repository::without_keys::open_without_keys;
 
 /// Reads of a bucket under way at once for restores: 16 of some 1 MiB fill 1 Gbit/s at 120 ms. What they hold is in the budget
 /// of reading ahead.
@@ -62,7 +66,7 @@ pub fn open_beside(data_dir: &Path, clock: &Arc<dyn Clock>) -> Result<Catalog, S
     Ok(Catalog::open(&path, Arc::clone(clock))?)
 }
 
-/// Whether `folder` holds a repository.
+/// Returns true if `folder` holds a repository.
 pub fn is_repository(folder: &Path) -> bool {
     fs::metadata(catalog_path(folder)).is_ok_and(|found| found.is_file())
 }
@@ -118,7 +122,7 @@ pub fn open_with_all(
     let catalog: Arc<Catalog> = match traces {
         // (P5) Beside a volume that holds a repository, no catalog is ever made.
         Some(traces) => Arc::new(
-            room::open(
+            open(
                 &path,
                 || Catalog::open_existing(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
                 Catalog::keep_room,
@@ -126,7 +130,7 @@ pub fn open_with_all(
             .map_err(|error| orphaned(error, &path, &folder.join(BLOBS), &traces))?,
         ),
         None => Arc::new(
-            room::open(
+            open(
                 &path,
                 || Catalog::open_or_create(&path, Arc::clone(clock), Arc::<Health>::clone(&latch)),
                 |(catalog, _)| catalog.keep_room(),
@@ -191,14 +195,115 @@ fn orphaned(error: CatalogError, path: &Path, blobs: &Path, traces: &str) -> Ser
     )
 }
 
+// One process per data folder.
+
+/// Name of the lock file within the data folder.
+const FILE_NAME: &str = "repository.lock";
+
+/// This process in the lock file: its number, and a word of chance, for in containers every server has the number 1.
+static THIS_PROCESS: LazyLock<String> = LazyLock::new(|| {
+    let chance = RandomState::new().build_hasher().finish();
+    format!("{} {chance:016x}\n", std::process::id())
+});
+
+/// Holds the lock; the operating system frees it when the process ends, however it ends.
+#[derive(Debug)]
+pub(crate) struct FolderLock(#[expect(dead_code, reason = "held, never read")] File);
+
+impl FolderLock {
+    /// Takes the lock and writes into the file which process has it.
+    ///
+    /// # Errors
+    /// `Busy`, naming the process that has it; when the file cannot be opened.
+    pub(crate) fn take(folder: &Path) -> Result<Self, ServiceError> {
+        let path = folder.join(FILE_NAME);
+        let failed =
+            |error| ServiceError::new(io_code(&error), format!("cannot open {}: {error}", path.display()));
+        let mut options = OpenOptions::new();
+        // Root may be the one who does this, in a folder of another user: it opens no file that a link names.
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(failed)?;
+        adopt(&file, &path).map_err(failed)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut pid = String::new();
+            // Only for the message.
+            let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut pid);
+            let pid = pid.split_whitespace().next().unwrap_or("unknown");
+            return Err(ServiceError::new(
+                ErrorCode::Busy,
+                format!(
+                    "{} is in use by process {pid}; stop that server first, or use another folder",
+                    folder.display()
+                ),
+            ));
+        }
+        // In place, and cut afterwards: on a full disk a file that was emptied first may get no room any more.
+        let told = file.rewind().and_then(|()| file.write_all(THIS_PROCESS.as_bytes()));
+        if let Err(error) = told.and_then(|()| file.set_len(THIS_PROCESS.len() as u64)) {
+            // Only for others' messages, and for this process to know that it has it.
+            tracing::warn!(file = %path.display(), %error, "cannot write this process's number into the lock file");
+        }
+        Ok(Self(file))
+    }
+
+    /// Takes the lock, unless this process has it already.
+    ///
+    /// # Errors
+    /// As [`FolderLock::take`].
+    pub(crate) fn hold(folder: &Path) -> Result<Option<Self>, ServiceError> {
+        let taken = Self::take(folder);
+        let holder = std::fs::read_to_string(folder.join(FILE_NAME)).unwrap_or_default();
+        match taken {
+            Err(error) if error.code == ErrorCode::Busy && holder == *THIS_PROCESS => Ok(None),
+            taken => taken.map(Some),
+        }
+    }
+
+    /// Removes the file of a folder that is to go, if nothing else is in it.
+    pub(crate) fn remove(self, folder: &Path) -> std::io::Result<()> {
+        if std::fs::read_dir(folder)?.count() > 1 {
+            return Ok(());
+        }
+        std::fs::remove_file(folder.join(FILE_NAME))
+    }
+}
+
+// Room for opening the catalog on a full disk: what is kept beside it is given up when there is no other. A crash leaves
+// it or not; it is made again by who has room, when the catalog is opened or when something was deleted.
+
+/// Opens the catalog at `path` by `open`, with the room that is kept for it if there is no other, and has `keep` keep room
+/// again.
+///
+/// # Errors
+/// The errors of `open`.
+fn open<T>(
+    path: &Path,
+    open: impl Fn() -> Result<T, CatalogError>,
+    keep: impl Fn(&T) -> io::Result<()>,
+) -> Result<T, CatalogError> {
+    let opened = match open() {
+        Err(CatalogError::Full) if give_up_room(path) => {
+            tracing::warn!("the disk is full: gave up the room kept for opening the catalog");
+            open()?
+        }
+        outcome => outcome?,
+    };
+    if let Err(error) = keep(&opened) {
+        tracing::warn!(%error, "cannot keep room for the catalog on a full disk");
+    }
+    Ok(opened)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::config::{Layer, resolve};
     use holdfast_engine::Engine;
-    use holdfast_engine::catalog::{CatalogError, Latch as _};
+    use holdfast_engine::catalog::Latch as _;
     use holdfast_engine::clock::SystemClock;
     use holdfast_volume::testing::put;
+
+    use super::*;
+    use crate::config::{Layer, resolve};
 
     fn settings(folder: &Path) -> Settings {
         let layer = Layer { data_dir: Some(folder.to_owned()), ..Layer::default() };
@@ -323,5 +428,55 @@ mod tests {
         assert!(error.message.contains(&std::process::id().to_string()), "{error}");
         drop(held);
         FolderLock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_lock_is_this_process_s_only_if_the_file_says_more_than_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, pid) = (folder.path().join(FILE_NAME), std::process::id());
+        let held = FolderLock::take(folder.path()).unwrap();
+        assert!(FolderLock::hold(folder.path()).unwrap().is_none(), "this process has it");
+        // As a server in another container writes it, of this version and of the one before.
+        for line in [format!("{pid}\n"), format!("{pid} 0123456789abcdef\n"), String::new()] {
+            fs::write(&path, &line).unwrap();
+            let error = FolderLock::hold(folder.path()).unwrap_err();
+            assert_eq!(error.code, ErrorCode::Busy, "{line}");
+            let named = if line.is_empty() { "unknown".to_owned() } else { pid.to_string() };
+            assert!(error.message.contains(&format!(" by process {named}; stop")), "{}", error.message);
+        }
+        drop(held);
+        assert!(FolderLock::hold(folder.path()).unwrap().is_some());
+    }
+
+    /// A user whose folder it is could have root write to any file.
+    #[test]
+    fn a_lock_is_not_taken_where_a_link_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("another");
+        std::os::unix::fs::symlink(&other, folder.path().join(FILE_NAME)).unwrap();
+        let error = FolderLock::take(folder.path()).unwrap_err();
+        assert!(error.message.contains(FILE_NAME), "{}", error.message);
+        assert!(!other.exists());
+        fs::write(&other, b"theirs").unwrap();
+        FolderLock::take(folder.path()).unwrap_err();
+        assert_eq!(fs::read(&other).unwrap(), b"theirs");
+    }
+
+    #[test]
+    fn the_room_is_given_up_when_there_is_no_other_and_kept_again_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let (catalog, room) = (folder.path().join("catalog.db"), folder.path().join("catalog.room"));
+        let keep = |(): &()| fs::write(&room, b"room");
+        let on_a_full_disk = || if room.exists() { Err(CatalogError::Full) } else { Ok(()) };
+        open(&catalog, || Ok(()), keep).unwrap();
+        assert!(room.exists());
+        open(&catalog, on_a_full_disk, |(): &()| Err(io::ErrorKind::StorageFull.into())).unwrap();
+        assert!(!room.exists(), "given up, and there was none to keep");
+        let refused = open(&catalog, || Err::<(), _>(CatalogError::Full), keep);
+        assert!(matches!(refused, Err(CatalogError::Full)));
+        open(&catalog, || Ok(()), keep).unwrap();
+        let refused = open(&catalog, || Err::<(), _>(CatalogError::Busy), keep);
+        assert!(matches!(refused, Err(CatalogError::Busy)));
+        assert!(room.exists(), "given up for nothing but lack of room");
     }
 }

@@ -21,7 +21,6 @@ use holdfast_engine::{
 use holdfast_proto::ErrorCode;
 use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
-use super::lock::FolderLock;
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
 use super::tiers::{bring, find_missing};
 use super::{BLOBS, Brought, catalog_path, encryption, record_path};
@@ -29,6 +28,7 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::files;
 use crate::memory::Budget;
+use crate::repository::FolderLock;
 use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
 
 /// What the catalog is called until it is whole.

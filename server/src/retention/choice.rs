@@ -1,16 +1,19 @@
 //! Restore points that a caller names, by id or by the beginning of one.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{BackupRecord, Catalog};
 use holdfast_engine::ids::{BackupId, NamespaceId};
+use holdfast_engine::{Engine, EngineError, ReclaimControl};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::{SELECTION_MAX, check_name, is_deceptive};
+use parking_lot::{Condvar, Mutex};
 
-use super::REASON_MAX_BYTES;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::retention::REASON_MAX_BYTES;
 
 /// What a client writes for the newest backup of a VM.
 pub(crate) const LATEST: &str = "latest";
@@ -134,5 +137,87 @@ fn check_count(count: usize) -> Result<(), ServiceError> {
         _ => Err(ServiceError::invalid(format!(
             "one call is about {SELECTION_MAX} backups at most, not {count}; make several calls"
         ))),
+    }
+}
+
+// Computes what deleting restore points would free, to the byte.
+
+/// How often is looked whether the answer is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Counting walks all recipes of a namespace, with two threads and up to hundreds of MiB: one at a time.
+static COUNTING: Mutex<()> = Mutex::new(());
+
+/// For how long an answer over HTTP counts: it is due after 30 seconds, and what comes too late only keeps others waiting.
+const COUNT_AT_MOST: Duration = Duration::from_secs(20);
+
+/// As [`by_deleting`] for an answer that is due soon: `None` also when counting takes too long. Blocks.
+///
+/// # Errors
+/// The errors of [`by_deleting`].
+pub(crate) fn soon(
+    engine: &Engine,
+    ids: &[BackupId],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<u64>, ServiceError> {
+    within(COUNT_AT_MOST, engine, ids, stop)
+}
+
+/// As [`soon`], for so long. Blocks.
+///
+/// # Errors
+/// The errors of [`by_deleting`].
+pub(crate) fn within(
+    at_most: Duration,
+    engine: &Engine,
+    ids: &[BackupId],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<u64>, ServiceError> {
+    let began = Instant::now();
+    by_deleting(engine, ids, &|| began.elapsed() >= at_most || stop())
+}
+
+/// Returns the bytes that reclaim could free once these restore points are deleted; `None`: it cannot be told exactly, because something
+/// cannot be read, or `stop` said that no one wants to know. Blocks.
+///
+/// # Errors
+/// `Limit` while another is counted; those of the engine.
+pub(crate) fn by_deleting(
+    engine: &Engine,
+    ids: &[BackupId],
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Option<u64>, ServiceError> {
+    if ids.is_empty() {
+        return Ok(Some(0));
+    }
+    let Some(_turn) = COUNTING.try_lock() else {
+        return Err(ServiceError::at_capacity(
+            "what another deletion would free is being counted; try again in a moment",
+        ));
+    };
+    if stop() {
+        return Ok(None);
+    }
+    let control = ReclaimControl::default();
+    let (ended, changed) = (Mutex::new(false), Condvar::new());
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut ended = ended.lock();
+            while !*ended {
+                if stop() {
+                    control.stop();
+                }
+                changed.wait_for(&mut ended, LOOK_EVERY);
+            }
+        });
+        let found = engine.freed_by_deleting(ids, &control);
+        *ended.lock() = true;
+        changed.notify_all();
+        found
+    });
+    match found {
+        Ok(freed) => Ok(freed.is_exact.then(|| freed.total_bytes())),
+        Err(EngineError::Stopped) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -8,15 +8,11 @@
 //! | `plan` | what rules keep of a VM's restore points |
 //! | `policies` | policies: checks, and which of them decides about a restore point |
 //! | `run` | rules carried out VM by VM, or only shown |
-//! | `freed` | how much space deleting gives back |
-//! | `leaving` | what policies will have deleted after some time |
 //!
 //! A crash between two VMs leaves some of them decided about and others not: the next run decides again, and what was
 //! kept is kept again.
 
 pub(crate) mod choice;
-pub(crate) mod freed;
-pub(crate) mod leaving;
 pub(crate) mod plan;
 pub(crate) mod policies;
 pub(crate) mod run;

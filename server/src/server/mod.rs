@@ -2,8 +2,7 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `mod.rs` | start and shutdown |
-//! | `first_token` | the token that the first start creates |
+//! | `mod.rs` | start and shutdown; the first token |
 //! | `background` | the background jobs, and how fast each may be |
 //!
 //! Shutdown, so that nothing acknowledged is lost and agents know what to do: no new connections are accepted;
@@ -12,7 +11,6 @@
 //! `SHUTDOWN_GRACE`; what the audit log counted is written; the engine gives up what is left, makes its index durable and releases the folder.
 
 mod background;
-mod first_token;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +20,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use holdfast_engine::Engine;
+use holdfast_engine::catalog::token::{self, Role};
+use holdfast_engine::catalog::{AuditEntry, Catalog, TokenSpec};
 use holdfast_engine::clock::Clock;
 use holdfast_proto::ErrorCode;
 use tokio::task::JoinSet;
@@ -30,7 +30,7 @@ use crate::app::{Addresses, App};
 use crate::config::Settings;
 use crate::control::Control;
 use crate::error::{ServiceError, io_code};
-use crate::http::HttpState;
+use crate::http::{self, HttpState};
 use crate::jobs::Runner;
 use crate::limits::{COMMIT_GRACE, SHUTDOWN_GRACE};
 use crate::memory::Budget;
@@ -38,9 +38,7 @@ use crate::net::Listener;
 use crate::repository::{Beside, open_with_all, open_without_keys};
 use crate::tasks::TaskRunner;
 use crate::tls::{Certificate, Identity, TlsError};
-use crate::{files, grpc, http};
-use first_token::ensure_first_token;
-pub use first_token::{FIRST_TOKEN_FILE, create_recovery_token};
+use crate::{files, grpc};
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +78,7 @@ pub struct Server {
     pub http_address: SocketAddr,
     /// What agents pin.
     pub fingerprint: String,
-    /// Whether this start created the first token.
+    /// True if this start created the first token.
     pub first_token_created: bool,
     tasks: JoinSet<()>,
     jobs: Runner,
@@ -263,4 +261,72 @@ fn year(clock: &dyn Clock) -> Result<i32, StartError> {
     let now = jiff::Timestamp::from_millisecond(clock.now_ms())
         .map_err(|error| ServiceError::new(ErrorCode::Internal, format!("the clock is wrong: {error}")))?;
     Ok(i32::from(now.to_zoned(jiff::tz::TimeZone::UTC).year()))
+}
+
+// The token that the first start creates, so that there is one to log in with.
+
+/// Name of the token.
+const FIRST_TOKEN: &str = "admin";
+
+/// Name of the file it is kept in, below the data folder.
+pub const FIRST_TOKEN_FILE: &str = "admin.token";
+
+/// Creates the first token when there is none at all. The file is written before the catalog's row: a crash between
+/// the two leaves a file whose token does not work, and the next start replaces it.
+fn ensure_first_token(catalog: &Catalog, clock: &dyn Clock, path: &Path) -> Result<bool, StartError> {
+    if !catalog.list_tokens().map_err(ServiceError::from)?.is_empty() {
+        return Ok(false);
+    }
+    create_admin_token(catalog, clock, path, FIRST_TOKEN, "first start")?;
+    Ok(true)
+}
+
+/// Creates the admin token of a recovered server, whose other tokens are disabled. The name is the first one's, with a
+/// number where that is taken. Returns the name.
+///
+/// # Errors
+/// [`StartError`].
+pub fn create_recovery_token(
+    catalog: &Catalog,
+    clock: &dyn Clock,
+    path: &Path,
+) -> Result<String, StartError> {
+    let listed = catalog.list_tokens().map_err(ServiceError::from)?;
+    let taken = |name: &str| listed.iter().any(|token| token.name == name && token.revoked_ms.is_none());
+    let names = (2..).map(|number: u32| format!("{FIRST_TOKEN}-{number}"));
+    let name = std::iter::once(FIRST_TOKEN.to_owned()).chain(names).find(|name| !taken(name));
+    let name = name.ok_or_else(|| ServiceError::defect("every name for the admin token is taken"))?;
+    create_admin_token(catalog, clock, path, &name, "recovery")?;
+    Ok(name)
+}
+
+fn create_admin_token(
+    catalog: &Catalog,
+    clock: &dyn Clock,
+    path: &Path,
+    name: &str,
+    who: &str,
+) -> Result<(), StartError> {
+    let (text, id, hash) = token::new_token(clock).map_err(ServiceError::from)?;
+    files::write_durably(path, format!("{}\n", text.as_str()).as_bytes(), files::MODE_SECRET)
+        .map_err(|source| StartError::Token { path: path.display().to_string(), source })?;
+    let spec = TokenSpec {
+        id,
+        name: name.to_owned(),
+        role: Role::Admin,
+        namespaces: Vec::new(),
+        owner: name.to_owned(),
+        vm_patterns: Vec::new(),
+        expires_ms: None,
+    };
+    catalog.create_token(&spec, &hash).map_err(ServiceError::from)?;
+    catalog
+        .audit(&AuditEntry {
+            who: who.to_owned(),
+            action: "token.create".to_owned(),
+            object: id.to_string(),
+            detail: format!("{name:?}, role {}", Role::Admin),
+        })
+        .map_err(ServiceError::from)?;
+    Ok(())
 }

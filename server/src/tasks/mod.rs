@@ -6,9 +6,7 @@
 //! | `work` | what a kind of task is |
 //! | `control` | what an attempt's work is told, and tells |
 //! | `board` | the tasks that have not ended, and how they are written |
-//! | `limits` | how fast tasks may be |
-//! | `due`, `calendar` | what schedules start, and when |
-//! | `runner` | the loop that begins attempts |
+//! | `runner` | the loop that begins attempts; what schedules start, and when |
 //! | one file a kind | `audit`, `policy`, `reclaim`, `scrub`, `thaw`, `verify` |
 //!
 //! Invariants:
@@ -22,10 +20,7 @@
 
 mod audit;
 mod board;
-mod calendar;
 mod control;
-mod due;
-mod limits;
 mod policy;
 mod reclaim;
 mod runner;
@@ -54,11 +49,11 @@ use tokio::sync::Notify;
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
 use crate::metrics::Counters;
+use crate::tasks::runner::{Due, Plan};
+pub(crate) use crate::tasks::work::Limits;
 pub(crate) use audit::AuditWork;
 use board::{Board, New};
 use control::Control;
-use due::{Due, Plan};
-pub(crate) use limits::Limits;
 pub(crate) use policy::PolicyWork;
 pub(crate) use reclaim::{Archiving, ReclaimWork};
 pub(crate) use runner::TaskRunner;
@@ -88,7 +83,7 @@ const KEPT_MS: i64 = 750 * 86_400_000;
 
 /// What tasks are beside of.
 pub(crate) trait Surroundings: Send + Sync + fmt::Debug {
-    /// Whether a backup or a restore is in progress, which tasks must not slow down.
+    /// Returns true if a backup or a restore is in progress, which tasks must not slow down.
     fn is_busy(&self) -> bool;
     /// Tasks have changed: tell those who watch.
     fn tasks_changed(&self);
@@ -279,7 +274,7 @@ impl Tasks {
             )
         })?;
         let options = work.check(&schedule.options)?;
-        calendar::next(&schedule.expression, &schedule.time_zone, self.parts.clock.now_ms())?;
+        runner::next_occurrence(&schedule.expression, &schedule.time_zone, self.parts.clock.now_ms())?;
         let record = ScheduleRecord { options, updated_ms: self.parts.clock.now_ms(), ..schedule };
         self.parts.catalog.set_schedule(&record)?;
         self.changed();
@@ -387,7 +382,7 @@ impl Tasks {
         let now_ms = self.parts.clock.now_ms();
         let (marks, plans) = (self.marks()?, self.plans()?);
         for plan in &plans {
-            match due::due(plan, marks.get(&plan.name), now_ms) {
+            match runner::due(plan, marks.get(&plan.name), now_ms) {
                 Ok(Due::Later) => {}
                 // One that cannot be noted keeps no other from being looked at.
                 Ok(Due::Begin(mark)) => {
@@ -494,7 +489,8 @@ fn in_force(
     };
     if schedule.enabled {
         let after_ms = mark.map_or(now_ms, |mark| mark.at_ms.min(now_ms));
-        schedule.next_ms = calendar::next(&schedule.expression, &schedule.time_zone, after_ms).ok().flatten();
+        schedule.next_ms =
+            runner::next_occurrence(&schedule.expression, &schedule.time_zone, after_ms).ok().flatten();
     }
     schedule
 }

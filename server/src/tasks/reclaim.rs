@@ -17,9 +17,9 @@ use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::error::ServiceError;
 use crate::jobs::Throttle;
 use crate::repository::{KeptBack, Tiers};
-use crate::retention::leaving::{Leaving, leaving_within};
 use crate::retention::plan::too_many;
 use crate::retention::policies::archive_rules;
+use crate::retention::run::{Leaving, leaving_within};
 
 /// Daily at 10:00, after the night's backups: what policies deleted is freed before the next night needs the room.
 const SCHEDULE: DefaultSchedule = DefaultSchedule { expression: "0 10 * * *", enabled: true };
@@ -145,7 +145,7 @@ impl Figures {
     }
 }
 
-/// See the module's text.
+/// The work of a reclaim task.
 #[derive(Debug)]
 pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,

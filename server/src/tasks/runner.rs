@@ -4,14 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdfast_engine::catalog::{ScheduleMark, TaskKind};
 use holdfast_proto::ErrorCode;
+use holdfast_retention::Schedule;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::work::WorkError;
-use super::{Attempt, Tasks};
 use crate::error::ServiceError;
+use crate::tasks::work::WorkError;
+use crate::tasks::{Attempt, Tasks};
 
 /// How often the throttle is adapted, and watchers are told of progress.
 const TICK: Duration = Duration::from_secs(1);
@@ -92,4 +94,60 @@ impl Attempt {
         });
         tasks.ended(id, work.kind(), outcome);
     }
+}
+
+// Schedules that are due. Pure, but for the calendar.
+
+/// A mark that is this far ahead is from before the clock was set back. Less than that may be a correction of the clock
+/// just after a task was started, which must not start it again.
+const AHEAD_MAX_MS: i64 = 3_600_000;
+
+/// A schedule, as the clock sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Of its mark.
+    pub(crate) name: String,
+    pub(crate) kind: TaskKind,
+    pub(crate) expression: String,
+    pub(crate) time_zone: String,
+    pub(crate) options: String,
+}
+
+/// Action for a plan now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It is its time, or was while the server did not run: however often, once. The mark to move with it.
+    Now(ScheduleMark),
+    /// Nothing is known of it before this moment: what is due is what comes from now on.
+    Begin(ScheduleMark),
+    Later,
+}
+
+/// Whether `plan` is due, everything up to `mark` done.
+///
+/// # Errors
+/// `Invalid`: the expression or the time zone cannot be read.
+pub(super) fn due(plan: &Plan, mark: Option<&ScheduleMark>, now_ms: i64) -> Result<Due, ServiceError> {
+    let moved = ScheduleMark { name: plan.name.clone(), at_ms: now_ms };
+    let Some(mark) = mark.filter(|mark| mark.at_ms.saturating_sub(now_ms) <= AHEAD_MAX_MS) else {
+        return Ok(Due::Begin(moved));
+    };
+    let next = next_occurrence(&plan.expression, &plan.time_zone, mark.at_ms)?;
+    Ok(if next.is_some_and(|next| next <= now_ms) { Due::Now(moved) } else { Due::Later })
+}
+
+// Next time of a calendar expression.
+
+/// The first time after `after_ms`; `None` beyond the end of the calendar.
+///
+/// # Errors
+/// `Invalid`: the expression or the time zone cannot be read.
+pub(super) fn next_occurrence(
+    expression: &str,
+    time_zone: &str,
+    after_ms: i64,
+) -> Result<Option<i64>, ServiceError> {
+    let schedule =
+        Schedule::parse(expression, time_zone).map_err(|e| ServiceError::invalid(e.to_string()))?;
+    Ok(schedule.next_after_ms(after_ms))
 }

@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::control::{Control, Stopped};
 use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::error::ServiceError;
-use crate::insight::agents::sentence;
-use crate::insight::lost::lost_text;
+use crate::insight::{agents_sentence, lost_text};
 
 /// Off: the background job reads everything within `scrub_days`. For those who switched that off, or want it to be at a
 /// time of their own.
@@ -83,7 +82,7 @@ struct Place {
     lines: u32,
 }
 
-/// See the module's text.
+/// The work of a scrub task.
 #[derive(Debug)]
 pub(crate) struct ScrubWork {
     pub(crate) engine: Arc<Engine>,
@@ -139,7 +138,7 @@ impl ScrubWork {
         let lost = catalog.damage_totals(None)?;
         control.set_figures(&Figures { lost_bytes: lost.bytes, ..figures });
         for found in catalog.agents_proof_summaries()? {
-            control.log(sentence(&found));
+            control.log(agents_sentence(&found));
         }
         control.log(verdict(&figures, lost));
         Ok(())
@@ -211,7 +210,7 @@ struct Watch<'a> {
     before: Figures,
     figures: Figures,
     lines: u32,
-    /// Whether there was anything left of the pass.
+    /// True if there was anything left of the pass.
     looked: bool,
 }
 

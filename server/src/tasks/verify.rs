@@ -17,7 +17,7 @@ use super::control::{Control, Stopped};
 use super::work::{DefaultSchedule, Order, Work, WorkError};
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
-use crate::insight::agents::sentence;
+use crate::insight::agents_sentence;
 use crate::metrics::Metrics;
 
 /// Saturdays at 08:00, after the night's backups: reading everything takes hours on large repositories, and what is found
@@ -70,7 +70,7 @@ struct Place {
     again: Vec<String>,
 }
 
-/// See the module's text.
+/// The work of a verification task.
 #[derive(Debug)]
 pub(crate) struct VerifyWork {
     pub(crate) engine: Arc<Engine>,
@@ -124,7 +124,7 @@ impl Work for VerifyWork {
         control.set_figures(&place.figures);
         // Said before the last line, which is the verdict.
         for found in self.engine.catalog().agents_proof_summaries()? {
-            control.log(sentence(&found));
+            control.log(agents_sentence(&found));
         }
         control.log(format!(
             "{restore_points} restore points and {bytes} bytes read, {damaged} damaged{left_out}"

@@ -1,12 +1,15 @@
 //! What a kind of task does.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use holdfast_engine::EngineError;
 use holdfast_engine::catalog::{CatalogError, TaskKind, UNFINISHED_TASKS_MAX};
 
-use super::control::{Control, Stopped};
+use crate::config::Settings;
 use crate::error::ServiceError;
+use crate::jobs::Throttle;
+use crate::tasks::control::{Control, Stopped};
 
 /// What one attempt has to do.
 #[derive(Debug, Clone)]
@@ -98,7 +101,7 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
         &[]
     }
 
-    /// Whether what is asked for while a task is under way that does exactly that is this task.
+    /// Returns true if what is asked for while a task is under way that does exactly that is this task.
     fn is_shared(&self) -> bool {
         false
     }
@@ -128,4 +131,35 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`WorkError::Stopped`] when the control said so.
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError>;
+}
+
+// Limits of the speed of tasks.
+
+/// Limits of each task that runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    idle: Throttle,
+    busy: Throttle,
+}
+
+impl Limits {
+    /// Without bounds, but with that share while something else is in progress.
+    pub(crate) const fn new(bytes_per_sec: Option<NonZeroU64>, share_pct: u32, busy_pct: u32) -> Self {
+        let (idle, busy) = (Throttle::share(share_pct), Throttle::share(busy_pct));
+        match bytes_per_sec {
+            Some(rate) => Self { idle: idle.with_bytes_per_sec(rate), busy: busy.with_bytes_per_sec(rate) },
+            None => Self { idle, busy },
+        }
+    }
+
+    /// As the settings say.
+    pub(crate) const fn of(settings: &Settings) -> Self {
+        let rate = NonZeroU64::new(settings.task_rate.0);
+        Self::new(rate, settings.task_share, settings.task_share_busy)
+    }
+
+    /// What holds now. `busy`: a backup or restore is in progress.
+    pub(super) const fn now(&self, busy: bool) -> Throttle {
+        if busy { self.busy } else { self.idle }
+    }
 }

@@ -1,7 +1,6 @@
-use std::sync::Arc;
-
 use std::os::unix::fs::PermissionsExt as _;
 
+use rcgen::date_time_ymd;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
 
@@ -12,7 +11,7 @@ fn source(data_dir: &Path) -> IdentitySource<'_> {
     IdentitySource { data_dir, provided: None, names: &[] }
 }
 
-/// Whether a client that trusts `identity` as a root accepts it under `name`.
+/// Returns true if a client that trusts `identity` as a root accepts it under `name`.
 fn accepted_as(identity: &Identity, name: &str) -> bool {
     let mut roots = RootCertStore::empty();
     roots.add(identity.chain[0].clone()).unwrap();
@@ -158,4 +157,36 @@ fn another_certificate_is_presented_once_its_file_has_it() {
     certificate.reload(&source);
     assert_eq!(certificate.fingerprint(), second.fingerprint);
     assert_eq!(certificate.chain_len(), 2);
+}
+
+fn ending(year: i32) -> Vec<u8> {
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.not_before = date_time_ymd(1999, 1, 1);
+    params.not_after = date_time_ymd(year, 6, 15);
+    params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+}
+
+fn ms(text: &str) -> i64 {
+    text.parse::<jiff::Timestamp>().unwrap().as_millisecond()
+}
+
+#[test]
+fn both_ways_to_write_a_time() {
+    assert_eq!(not_after_ms(&ending(2031)), Some(ms("2031-06-15T00:00:00Z")));
+    assert_eq!(not_after_ms(&ending(2120)), Some(ms("2120-06-15T00:00:00Z")));
+    assert_eq!(not_after_ms(&ending(2001)), Some(ms("2001-06-15T00:00:00Z")));
+    assert_eq!(time_ms(UTC_TIME, "991231235959Z"), Some(ms("1999-12-31T23:59:59Z")));
+}
+
+#[test]
+fn what_is_cut_or_spoilt_says_nothing_and_does_no_harm() {
+    let whole = ending(2031);
+    for length in 0..60 {
+        assert_eq!(not_after_ms(&whole[..length]), None, "{length} bytes");
+    }
+    for place in 0..whole.len() {
+        let mut spoilt = whole.clone();
+        spoilt[place] ^= 0xff;
+        let _any = not_after_ms(&spoilt);
+    }
 }

@@ -7,7 +7,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::{Chunker, Piece, is_zero};
 use holdfast_proto::limits::extent_len;
 
-use super::result::{Changed, ScanResult};
+use crate::backup::scan::{Changed, ScanResult};
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::Buffer;

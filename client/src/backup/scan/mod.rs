@@ -11,30 +11,27 @@
 //! A thread that panics reports it like an error: without its result the others would wait for ever.
 
 mod examine;
-mod lead;
-mod reorder;
-mod result;
+#[cfg(test)]
+mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use holdfast_proto::Fingerprint;
-use parking_lot::Mutex;
+use holdfast_proto::chunker::Piece;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::mpsc;
 
-use self::examine::Examiner;
-use self::lead::{LEAD_MAX, Lead};
-use super::parent::ParentDigests;
+use crate::backup::parent::ParentDigests;
+use crate::backup::scan::examine::Examiner;
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::{Buffer, BufferPool};
 use crate::source::walk::{ExtentWalk, Span};
 use crate::source::{Segment, Source};
 use crate::stages::Stages;
-
-pub(crate) use self::reorder::ReorderBuffer;
-pub(crate) use self::result::{Changed, ScanResult, Scanned};
 
 /// The threads that scan one disk. Dropping it stops them.
 #[derive(Debug)]
@@ -185,5 +182,150 @@ impl Drop for PanicReport<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests;
+// Limits how far scanning runs ahead of the use of its results.
+
+/// Results may be this far ahead of the oldest one not yet delivered. An unchanged extent's result holds no
+/// buffer, so this bounds them: 256 × some 100 bytes.
+pub(crate) const LEAD_MAX: usize = 256;
+
+/// Makes scanning wait for deliveries.
+#[derive(Debug)]
+struct Lead {
+    /// Deliveries so far; `None` once stopped.
+    delivered: Mutex<Option<u64>>,
+    moved: Condvar,
+}
+
+impl Lead {
+    const fn new() -> Self {
+        Self { delivered: Mutex::new(Some(0)), moved: Condvar::new() }
+    }
+
+    /// Waits until `sequence` is near enough; false once stopped.
+    fn wait(&self, sequence: u64) -> bool {
+        let mut delivered = self.delivered.lock();
+        loop {
+            match *delivered {
+                None => return false,
+                Some(count) if sequence < count + LEAD_MAX as u64 => return true,
+                Some(_) => self.moved.wait(&mut delivered),
+            }
+        }
+    }
+
+    /// The first `count` results were delivered.
+    fn delivered(&self, count: u64) {
+        if let Some(delivered) = &mut *self.delivered.lock() {
+            assert!(count >= *delivered, "{count} results delivered after {delivered}");
+            *delivered = count;
+        }
+        self.moved.notify_all();
+    }
+
+    /// Lets no one go on.
+    fn stop(&self) {
+        *self.delivered.lock() = None;
+        self.moved.notify_all();
+    }
+}
+
+// Results back in disk order.
+
+/// Takes results in any order and gives them in the order of their numbers, from 0 on.
+#[derive(Debug, Default)]
+pub(crate) struct ReorderBuffer {
+    early: BTreeMap<u64, ScanResult>,
+    next: u64,
+}
+
+impl ReorderBuffer {
+    /// Takes one in.
+    ///
+    /// # Panics
+    /// When the number was there before, or is further ahead than scanning may be.
+    pub(crate) fn put(&mut self, sequence: u64, result: ScanResult) {
+        let ahead = self.next..self.next + LEAD_MAX as u64;
+        assert!(ahead.contains(&sequence), "scan result {sequence}, but {ahead:?} are due");
+        let twice = self.early.insert(sequence, result);
+        assert!(twice.is_none(), "scan result {sequence} came twice");
+    }
+
+    /// The next one in order, if it has come.
+    pub(crate) fn take(&mut self) -> Option<ScanResult> {
+        let result = self.early.remove(&self.next)?;
+        self.next += 1;
+        Some(result)
+    }
+
+    /// How many were taken.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns true if none wait.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.early.is_empty()
+    }
+}
+
+// Results of scanning a part of the disk.
+
+/// Result of scanning one or more extents.
+#[derive(Debug)]
+pub(crate) enum ScanResult {
+    Zero { first: u64, count: u64 },
+    Accepted { first: u64, count: u64 },
+    Unchanged { index: u64 },
+    Changed(Changed),
+}
+
+/// A result with its number in disk order, or the error that ends the scan.
+pub(crate) type Scanned = Result<(u64, ScanResult), ClientError>;
+
+impl ScanResult {
+    /// The first extent it is about, and how many.
+    pub(crate) const fn extents(&self) -> (u64, u64) {
+        match self {
+            Self::Zero { first, count } | Self::Accepted { first, count } => (*first, *count),
+            Self::Unchanged { index } | Self::Changed(Changed { index, .. }) => (*index, 1),
+        }
+    }
+}
+
+/// An extent that differs from its parent, cut into chunks.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub(crate) index: u64,
+    pub(crate) digest: Fingerprint,
+    pub(crate) pieces: Vec<Piece>,
+    /// One per piece; [`Fingerprint::ZERO`] for runs of zeros.
+    pub(crate) fingerprints: Vec<Fingerprint>,
+    /// The extent's bytes, from the start; it may be longer than the extent.
+    pub(crate) buffer: Buffer,
+}
+
+impl Changed {
+    /// # Panics
+    /// When the pieces are not exactly the extent's `len` bytes, or have other fingerprints than pieces:
+    /// the server would be told of another extent than was read.
+    pub(crate) fn new(
+        index: u64,
+        len: u32,
+        digest: Fingerprint,
+        pieces: Vec<Piece>,
+        fingerprints: Vec<Fingerprint>,
+        buffer: Buffer,
+    ) -> Self {
+        let mut end = 0;
+        for piece in &pieces {
+            assert!(piece.offset == end && piece.len > 0, "extent {index}: {piece:?} at {end}");
+            end += piece.len;
+        }
+        assert!(
+            end == len && len as usize <= buffer.len(),
+            "extent {index}: pieces of {end} bytes, not {len}"
+        );
+        assert_eq!(fingerprints.len(), pieces.len(), "extent {index}: fingerprints, pieces");
+        Self { index, digest, pieces, fingerprints, buffer }
+    }
+}

@@ -195,3 +195,31 @@ fn dropping_ends_threads_that_wait() {
     }
     drop(results);
 }
+
+fn buffer(sequences: &[u64]) -> ReorderBuffer {
+    let mut buffer = ReorderBuffer::default();
+    for &sequence in sequences {
+        buffer.put(sequence, ScanResult::Unchanged { index: sequence });
+    }
+    buffer
+}
+
+#[test]
+fn results_leave_in_order_and_only_when_due() {
+    let mut buffer = buffer(&[2, 0, 1, 4]);
+    let order: Vec<_> = std::iter::from_fn(|| buffer.take()).map(|result| result.extents().0).collect();
+    assert_eq!(order, [0, 1, 2]);
+    assert_eq!((buffer.taken(), buffer.is_empty()), (3, false));
+}
+
+#[test]
+#[should_panic(expected = "scan result 1 came twice")]
+fn a_result_that_comes_twice_is_a_defect() {
+    drop(buffer(&[1, 1]));
+}
+
+#[test]
+#[should_panic(expected = "but 0..256 are due")]
+fn a_result_too_far_ahead_is_a_defect() {
+    drop(buffer(&[256]));
+}

@@ -24,8 +24,7 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::wire::{Wire, hand_over, hand_over_numbered};
-use crate::backup::pipeline::Pipeline;
+use crate::backup::Pipeline;
 use crate::connect::Connection;
 use crate::connect::connections::{Connections, Growth, Interval};
 use crate::error::ClientError;
@@ -66,7 +65,7 @@ struct ToLanes {
     queue: mpsc::Sender<v1::LaneRequest>,
     /// To say that lanes are needed.
     needed: Arc<Notify>,
-    /// Whether there are lanes; `None` until that is known.
+    /// True if there are lanes; `None` until that is known.
     ready: watch::Receiver<Option<bool>>,
     /// The same, once it was asked.
     open: Option<bool>,
@@ -96,7 +95,7 @@ impl Outlet {
 }
 
 impl ToLanes {
-    /// Whether this message may go over a lane. Waits for lanes once they are needed.
+    /// Returns true if this message may go over a lane. Waits for lanes once they are needed.
     async fn are_open(&mut self, kind: &Kind) -> bool {
         if let Some(open) = self.open {
             return open;
@@ -346,6 +345,24 @@ impl Lane {
             room.send(message);
         }
         // The connection is gone, or everything is sent; the lane stays until the stream is over.
+        std::future::pending::<()>().await;
+    }
+}
+
+// The way into the transport of one ingest stream.
+
+/// To the transport.
+pub(super) type Wire = mpsc::Sender<v1::IngestRequest>;
+
+/// Hands a message to the transport. When the transport is gone, waits for ever: [`receive`](crate::backup::stream::transport::receive)
+/// gets the reason and ends the stream with it.
+pub(super) async fn hand_over(wire: &Wire, kind: Kind) {
+    hand_over_numbered(wire, 0, kind).await;
+}
+
+/// The same for a message with its number among the ordered ones.
+pub(super) async fn hand_over_numbered(wire: &Wire, order: u64, kind: Kind) {
+    if wire.send(v1::IngestRequest { order, kind: Some(kind) }).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

@@ -6,22 +6,22 @@ use std::sync::Arc;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 use tokio::sync::mpsc;
 
+use crate::backup::Pipeline;
 use crate::backup::parent::ParentDigests;
-use crate::backup::pipeline::Pipeline;
 use crate::backup::scan::{ReorderBuffer, ScanResult, Scanned, Scanner};
 use crate::error::ClientError;
 use crate::pool::BufferPool;
 use crate::source::Source;
 use crate::source::walk::ExtentWalk;
 
-/// See the module.
+/// One pass over a disk: its scanner and the results in order.
 pub(super) struct Pass {
     scanner: Scanner,
     results: mpsc::Receiver<Scanned>,
     order: ReorderBuffer,
     /// Extents before this one were taken.
     next_extent: u64,
-    /// Whether more results may come.
+    /// True if more results may come.
     scanning: bool,
 }
 
@@ -45,7 +45,7 @@ impl Pass {
         Self { scanner, results, order: ReorderBuffer::default(), next_extent: 0, scanning: true }
     }
 
-    /// Whether more results may come.
+    /// Returns true if more results may come.
     pub(super) const fn is_scanning(&self) -> bool {
         self.scanning
     }

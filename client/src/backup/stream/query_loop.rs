@@ -13,20 +13,20 @@ use tokio::sync::mpsc;
 
 use super::pass::Pass;
 use super::transport::{Item, Reply};
-use super::wire::{Wire, hand_over};
+use crate::backup::Pipeline;
 use crate::backup::again::{Absent, AgainRequests};
 use crate::backup::message_builder::Output;
 use crate::backup::packer::Packer;
 use crate::backup::parent::ParentDigests;
-use crate::backup::pipeline::Pipeline;
 use crate::backup::scan::{ScanResult, Scanned};
+use crate::backup::stream::lanes::{Wire, hand_over};
 use crate::error::ClientError;
 use crate::progress::{Notice, Step};
 use crate::source::walk::ExtentWalk;
 use crate::source::{Source, SourceError, WriteTimes, extent_bytes};
 use crate::stages::Stage;
 
-/// See the module.
+/// State of the loop that serves one stream.
 pub(super) struct QueryLoop<'a> {
     pipeline: &'a Pipeline,
     disk: &'a Arc<dyn Source>,
@@ -36,7 +36,7 @@ pub(super) struct QueryLoop<'a> {
     items: mpsc::Sender<Item>,
     packer: Packer,
     requests: AgainRequests,
-    /// Whether extents are being read again.
+    /// True if extents are being read again.
     reading_again: bool,
     /// Read from the disk by passes that ended.
     read_bytes: u64,

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 
 use super::Accepted;
 use super::lanes::Outlet;
+use crate::backup::Pipeline;
 use crate::backup::compress::Compressing;
-use crate::backup::pipeline::Pipeline;
 use crate::error::ClientError;
 use crate::progress::Step;
 use crate::stages::Stage;

@@ -16,7 +16,7 @@ use crate::cli::{DataFolder, no_repository, out, token};
 use crate::config::Settings;
 use crate::control::{Running, beside};
 use crate::error::ServiceError;
-use crate::repository::encryption::{self, KeySource, refused, seen};
+use crate::repository::encryption::{self, KeySource, at_work, refused};
 use crate::repository::{BLOBS, FolderLock, copies_of, is_repository, open_beside};
 
 /// How often a change is made again because the server changed keys itself meanwhile: it does when a namespace gets its first
@@ -56,7 +56,7 @@ pub(super) fn change<T>(
     let mut tries = 1;
     loop {
         let place = Place::find(folder)?;
-        seen::check(&place.settings.data_dir, &place.table)?;
+        at_work::check(&place.settings.data_dir, &place.table)?;
         let (open, answer) = change(&place)?;
         match place.replace(&held, &open) {
             Ok(()) => return Ok((place, open, answer)),
@@ -112,7 +112,7 @@ impl Place {
             Held::Server(server) => server.take_over(self.table.sequence(), open.table()),
             Held::Alone(_) => {
                 encryption::replace_table(&*self.volume, open)?;
-                seen::note(&self.settings.data_dir, open.table());
+                at_work::note(&self.settings.data_dir, open.table());
                 if let Some((location, _)) = copies_of(&self.settings.data_dir)? {
                     out::note(format_args!(
                         "the copies in {location} have the keys as they were until the server has run again: start it, and \

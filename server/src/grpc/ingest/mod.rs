@@ -4,10 +4,9 @@
 //! | file | open it for |
 //! |---|---|
 //! | `mod.rs` | the stream from its first message to its end |
-//! | `queue` | the task that reads the line |
-//! | `lane`, `lanes` | further connections of the same stream: one of them; which there are, and how many there may be |
-//! | `intake`, `merge` | where the stream's own messages and those of its lanes become one queue, in their order |
-//! | `worker` | the thread that hands messages to the engine and sends its answers |
+//! | `queue` | the task that reads the line; the thread that hands its messages to the engine |
+//! | `lanes` | further connections of the same stream: which there are, how many there may be, and one of them |
+//! | `intake` | where the stream's own messages and those of its lanes become one queue, in their order |
 //!
 //! A disk whose turn it is not yet waits before its second message is read: it costs its connection and a task.
 //!
@@ -17,21 +16,20 @@
 //! a panic in the engine, because the state is then unknown.
 
 mod intake;
-mod lane;
 mod lanes;
-mod merge;
 mod queue;
 #[cfg(test)]
 mod tests;
-mod worker;
 
-use std::sync::Arc;
-use std::sync::mpsc as blocking;
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, mpsc as blocking};
+use std::time::Duration;
 
+use holdfast_engine::DiskStream;
 use holdfast_engine::ids::SessionId;
 use holdfast_proto::v1;
 use holdfast_proto::v1::ingest_request::Kind;
-use holdfast_proto::v1::ingest_response::Kind as Answer;
+use holdfast_proto::v1::ingest_response::{self, Kind as Answer};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 use tokio_stream::Stream;
@@ -39,22 +37,20 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tracing::{Instrument as _, Span};
 
-use super::bounds::{INGEST_ANSWERS, OPEN_TIMEOUT};
-use super::call::{note_late_refusal, own_session, queued, shown};
-use super::calls::Call;
-use crate::activity::Change;
 use crate::activity::streams::{StreamGuard, Subject};
+use crate::activity::{Change, worth};
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::grpc::bounds::{IDLE_INTERVAL, INGEST_ANSWERS, OPEN_TIMEOUT};
+use crate::grpc::call::{note_late_refusal, own_session, queued, shown};
+use crate::grpc::calls::Call;
+use crate::grpc::ingest::intake::{Intake, Item, Message};
+use crate::grpc::ingest::lanes::Offer;
+pub(super) use crate::grpc::ingest::lanes::{Lanes, lane};
+use crate::grpc::ingest::queue::{line_error, pump};
+use crate::grpc::outgoing::hand_over;
 use crate::metrics::BackupEnd;
-use intake::{Intake, Item};
-use lanes::Offer;
-use queue::{line_error, pump};
-use worker::{Disk, work};
-
-pub(super) use lane::lane;
-pub(super) use lanes::Lanes;
 
 type Answers = mpsc::Sender<Result<v1::IngestResponse, Status>>;
 
@@ -222,5 +218,97 @@ async fn abort(app: &Arc<App>, session: SessionId) {
         .await;
     if let Err(error) = ended {
         tracing::error!(%session, %error, "cannot abort the session");
+    }
+}
+
+// The thread that hands messages to the engine and sends its answers.
+
+/// The engine's side of a disk coming in, as far as this module needs it; tests have one of their own.
+trait Disk: Send + 'static {
+    fn opened(&self) -> Result<v1::StreamOpened, ServiceError>;
+    fn handle(&self, kind: Kind, wire_bytes: u64) -> Result<Option<v1::IngestResponse>, ServiceError>;
+    fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError>;
+    /// See [`DiskStream::wait_for_others`].
+    fn wait_for_others(&self, timeout: Duration) -> bool;
+}
+
+impl Disk for DiskStream {
+    fn opened(&self) -> Result<v1::StreamOpened, ServiceError> {
+        Ok(Self::opened(self)?)
+    }
+
+    fn handle(&self, kind: Kind, wire_bytes: u64) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        Ok(Self::handle(self, kind, wire_bytes)?)
+    }
+
+    fn idle(&self) -> Result<Option<v1::IngestResponse>, ServiceError> {
+        Ok(Self::idle(self)?)
+    }
+
+    fn wait_for_others(&self, timeout: Duration) -> bool {
+        Self::wait_for_others(self, timeout)
+    }
+}
+
+/// Progress that a message brings, in bytes. A query brings none.
+fn worth_of(kind: &Kind, wire_bytes: u64) -> u64 {
+    match kind {
+        Kind::Extents(v1::Extents { unchanged, zero, chunked }) => {
+            let count = |sum: u64, range: &v1::ExtentRange| sum.saturating_add(range.count);
+            worth(unchanged.iter().chain(zero).fold(chunked.len() as u64, count), wire_bytes)
+        }
+        Kind::Region(_) => wire_bytes,
+        _ => 0,
+    }
+}
+
+/// Hands messages to the engine until the disk is finished, the line ends, or the stream must end.
+fn work(
+    disk: &impl Disk,
+    guard: &StreamGuard,
+    items: &blocking::Receiver<Item>,
+    answers: &Answers,
+    offer: Offer,
+) -> Result<(), ServiceError> {
+    let Offer { lanes_max, stream } = offer;
+    let opened = v1::StreamOpened { lanes_max, stream, ..disk.opened()? };
+    let mut answer = Some(v1::IngestResponse { kind: Some(ingest_response::Kind::Opened(opened)) });
+    loop {
+        if let Some(answer) = answer.take() {
+            let finished = matches!(answer.kind, Some(ingest_response::Kind::Finished(_)));
+            if !hand_over(guard, answers, answer)? || finished {
+                return Ok(());
+            }
+        }
+        guard.check()?;
+        let item = match items.try_recv() {
+            Err(TryRecvError::Empty) => {
+                answer = disk.idle()?;
+                // An agent that waits for Finish says nothing meanwhile.
+                if answer.is_some() || guard.working(|| disk.wait_for_others(IDLE_INTERVAL)) {
+                    continue;
+                }
+                match items.recv_timeout(IDLE_INTERVAL) {
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => None,
+                    Ok(item) => Some(item),
+                }
+            }
+            Err(TryRecvError::Disconnected) => None,
+            Ok(item) => Some(item),
+        };
+        match item {
+            Some(Item::Message(Message { kind, wire_bytes, room }, in_hand)) => {
+                let moved = worth_of(&kind, wire_bytes);
+                answer = guard.working(|| disk.handle(kind, wire_bytes))?;
+                guard.moved(moved);
+                drop((room, in_hand));
+            }
+            Some(Item::Failed(error)) => return Err(error),
+            None => {
+                guard.check()?;
+                return Err(ServiceError::invalid("the agent ended the disk without Finish"));
+            }
+        }
     }
 }

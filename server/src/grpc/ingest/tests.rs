@@ -1,11 +1,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
-use holdfast_proto::v1::ingest_response;
 use parking_lot::Mutex;
 use tokio_stream::StreamExt as _;
 
@@ -241,7 +239,7 @@ async fn a_stream_full_of_messages_that_wait_for_one_before_ends() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_is_behind_is_no_missing_message() {
     let (intake, items) = Intake::new();
-    let (mut source, streams) = (merge::Source::default(), streams());
+    let (mut source, streams) = (intake::Source::default(), streams());
     let guard = guard(&streams);
     for order in [1, 3] {
         let kind = Kind::Region(v1::Region::default());
@@ -265,7 +263,7 @@ async fn an_engine_that_is_behind_is_no_missing_message() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_message_ends_the_stream_although_queries_come() {
     let (intake, items) = Intake::new();
-    let mut source = merge::Source::default();
+    let mut source = intake::Source::default();
     let kind = Kind::Region(v1::Region::default());
     let message = intake::Message { kind, wire_bytes: 0, room: intake.room(0).await.unwrap() };
     assert!(intake.of_lane(&mut source, 5, message).unwrap());
@@ -341,7 +339,7 @@ async fn a_lane_is_read_one_message_at_a_time() {
         Ok(v1::LaneRequest { order, kind })
     });
     let (answers, _told) = mpsc::channel(2);
-    let carried = tokio::spawn(lane::carry(attached, tokio_stream::iter(messages), answers));
+    let carried = tokio::spawn(super::lanes::carry(attached, tokio_stream::iter(messages), answers));
     settle().await;
     assert_eq!(read.load(Ordering::SeqCst), 1);
     assert!(items.try_recv().is_err(), "number 1 is missing");

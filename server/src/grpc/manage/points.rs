@@ -10,8 +10,8 @@ use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::retention::choice;
 use crate::retention::run::delete_free;
-use crate::retention::{choice, freed};
 
 fn chosen(
     app: &App,
@@ -38,7 +38,7 @@ pub(super) fn freed(
     let freed_bytes = if message.without_bytes {
         None
     } else {
-        freed::by_deleting(&app.engine, &ids(&points), &|| *app.stopping().borrow())?
+        choice::by_deleting(&app.engine, &ids(&points), &|| *app.stopping().borrow())?
     };
     let points = points.iter().map(|point| wire::selected(point, lock_time_ms)).collect();
     Ok(v1::FreedResponse { points, freed_bytes })

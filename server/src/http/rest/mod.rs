@@ -2,7 +2,6 @@
 //! several of them share: `filter` (which rows of compression details), `wire` (pages, sums and times).
 
 mod activity;
-mod attribution;
 mod audit;
 mod backups;
 mod capacity;
@@ -10,15 +9,12 @@ mod damage;
 mod details;
 mod disks;
 mod document;
-mod explanation;
 pub(in crate::http) mod filter;
 mod jobs;
 mod namespaces;
 mod overview;
 mod retention;
-mod runs;
 mod schedules;
-mod schemas;
 mod series;
 mod server;
 mod session;
@@ -36,7 +32,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::access::PREFIX;
-use super::state::HttpState;
+use crate::http::HttpState;
 
 /// Every route of the API.
 pub(super) fn router() -> Router<HttpState> {
@@ -61,11 +57,11 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(backups::get))
         .routes(routes!(thaw::quote, thaw::start))
         .routes(routes!(damage::list))
-        .routes(routes!(attribution::get))
+        .routes(routes!(storage::get))
         .routes(routes!(details::list))
         .routes(routes!(totals::groups))
-        .routes(routes!(explanation::get))
-        .routes(routes!(runs::list))
+        .routes(routes!(details::get))
+        .routes(routes!(totals::list))
         .routes(routes!(overview::overview))
         .routes(routes!(series::series))
         .routes(routes!(activity::now))

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, Params};
-use crate::insight::agents::{command, reminder};
+use crate::insight::{agents_command, agents_reminder};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -97,8 +97,8 @@ impl AgentsProved {
             vms: found.vms,
             never_verified: found.never,
             oldest: maybe_time(found.oldest_ms),
-            reminder: reminder(found, now_ms),
-            command: command(found),
+            reminder: agents_reminder(found, now_ms),
+            command: agents_command(found),
         }
     }
 }

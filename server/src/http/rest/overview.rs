@@ -12,8 +12,7 @@ use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::Params;
-use crate::http::state::HttpState;
-use crate::http::words;
+use crate::http::{self, HttpState};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +45,7 @@ pub(super) struct Overview {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TotalsWindow)]
 struct Window {
-    #[schema(value_type = words::TimeWindow)]
+    #[schema(value_type = http::TimeWindow)]
     window: &'static str,
     runs: u64,
     /// Disks that they backed up, or tried to
@@ -82,12 +81,12 @@ fn look(state: &HttpState, caller: &Caller, namespace: &str) -> Result<Overview,
     let namespaces = caller.namespaces(app.catalog(), namespace, Action::Report)?;
     let scope = namespaces.as_deref();
     let now_ms = app.clock.now_ms();
-    let since = words::WINDOWS.map(|(_, span_ms)| (span_ms > 0).then(|| now_ms.saturating_sub(span_ms)));
+    let since = http::WINDOWS.map(|(_, span_ms)| (span_ms > 0).then(|| now_ms.saturating_sub(span_ms)));
     let found = app.catalog().repository_overview(scope, &since)?;
     let containers = state.storage.containers(app, scope)?;
     let stored_bytes = containers.iter().map(|kind| kind.stored_bytes).sum::<u64>();
     let windows: Vec<_> =
-        words::WINDOWS.iter().zip(&found.windows).map(|((name, _), sums)| window(name, sums)).collect();
+        http::WINDOWS.iter().zip(&found.windows).map(|((name, _), sums)| window(name, sums)).collect();
     let written = windows.last().map_or(0, |all| all.pre_comp);
     Ok(Overview {
         vms: found.vms,

@@ -15,13 +15,12 @@ use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body};
-use crate::http::words;
-use crate::tasks;
+use crate::{http, tasks};
 
 /// When tasks of a kind are started by the clock
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Schedule {
-    #[schema(value_type = words::TaskKind, example = "reclaim")]
+    #[schema(value_type = http::TaskKind, example = "reclaim")]
     kind: &'static str,
     /// Minute, hour, day of the month, month and day of the week
     #[schema(example = "0 6 * * *")]
@@ -89,7 +88,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Items<Sched
 ///
 /// All of it is set. What would have been due before is not.
 #[utoipa::path(put, path = "/schedules/{kind}", tag = "tasks", request_body = SetSchedule,
-    params(("kind" = words::TaskKind, Path, description = "The kind of tasks")),
+    params(("kind" = http::TaskKind, Path, description = "The kind of tasks")),
     responses((status = 200, description = "The schedule", body = Schedule)))]
 pub(super) async fn set(
     State(app): State<Arc<App>>,

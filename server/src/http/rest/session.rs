@@ -14,16 +14,13 @@ use utoipa::ToSchema;
 
 use super::wire::time;
 use crate::app::App;
-use crate::auth::login::{cookie, csrf};
 use crate::auth::tokens::namespace_names;
-use crate::auth::{Authenticator, Caller, WebLogin, named_token_text as named_token};
+use crate::auth::{Authenticator, Caller, WebLogin, login, named_token_text as named_token};
 use crate::error::ServiceError;
 use crate::http::access::{self, Identity};
-use crate::http::headers;
 use crate::http::problem::Problem;
 use crate::http::query::Body;
-use crate::http::state::HttpState;
-use crate::http::words;
+use crate::http::{self, HttpState};
 use crate::limits::{LOGIN_BODY_BYTES, LOGIN_DEADLINE};
 use crate::net::Link;
 
@@ -40,14 +37,14 @@ pub(super) struct Login {
 pub(super) struct Session {
     /// The token's name
     name: String,
-    #[schema(value_type = words::Role, example = "operator")]
+    #[schema(value_type = http::Role, example = "operator")]
     role: &'static str,
     /// The token's namespaces; empty: all
     namespaces: Vec<String>,
     /// Whether the token is for every VM of its namespaces
     every_vm: bool,
     /// What the role may do
-    #[schema(value_type = Vec<words::Action>)]
+    #[schema(value_type = Vec<http::Action>)]
     actions: Vec<&'static str>,
     /// With a cookie: the value of X-CSRF-Token that every request other than GET and HEAD needs
     csrf: Option<String>,
@@ -70,7 +67,7 @@ impl Session {
             actions: Action::ALL
                 .iter()
                 .filter(|action| token.role.may(**action))
-                .map(|a| words::action(*a))
+                .map(|a| http::action(*a))
                 .collect(),
             csrf: web.map(|web| web.csrf().to_owned()),
             expires: ends.into_iter().flatten().min().map(time),
@@ -90,7 +87,7 @@ pub(super) async fn login(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, Problem> {
-    csrf::check_site(access::bytes(&headers, csrf::SITE_HEADER))?;
+    login::check_site(access::bytes(&headers, login::SITE_HEADER))?;
     let link = Arc::clone(access::link(request.extensions())?);
     let Login { token } = shown(&state, request, &link).await?;
     let (named, peer) = (named_token(&token), Some(link.peer()));
@@ -103,7 +100,7 @@ pub(super) async fn login(
             Ok((Session::of(app, &caller, Some(&web))?, cookie))
         })
         .await?;
-    Ok(with_cookie(Json(session), &cookie::set(&cookie))?)
+    Ok(with_cookie(Json(session), &login::set_cookie(&cookie))?)
 }
 
 /// The token that a login shows. Until it has arrived anyone may be at the other end.
@@ -135,7 +132,7 @@ pub(super) async fn logout(
     if let Some(web) = web {
         app.blocking(move |app| app.auth.log_out(&caller, &web)).await?;
     }
-    with_cookie(StatusCode::NO_CONTENT, &cookie::clear())
+    with_cookie(StatusCode::NO_CONTENT, &login::clear_cookie())
 }
 
 /// The caller's session
@@ -149,6 +146,6 @@ pub(super) async fn session(
 
 fn with_cookie(answer: impl IntoResponse, cookie: &str) -> Result<Response, ServiceError> {
     let mut response = answer.into_response();
-    response.headers_mut().append(header::SET_COOKIE, headers::value(cookie)?);
+    response.headers_mut().append(header::SET_COOKIE, http::header_value(cookie)?);
     Ok(response)
 }

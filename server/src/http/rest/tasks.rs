@@ -14,10 +14,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::wire::{Keyset, maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
+use crate::http;
 use crate::http::access::Identity;
 use crate::http::bounds::PAGE;
 use crate::http::query::{At, Body, Params, id, limit, text};
-use crate::http::words;
 
 /// Lines of a task's log in a list.
 const LIST_LINES: usize = 5;
@@ -44,9 +44,9 @@ struct TaskLine {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Task {
     id: String,
-    #[schema(value_type = words::TaskKind, example = "reclaim")]
+    #[schema(value_type = http::TaskKind, example = "reclaim")]
     kind: &'static str,
-    #[schema(value_type = words::TaskStatus, example = "running")]
+    #[schema(value_type = http::TaskStatus, example = "running")]
     status: &'static str,
     /// Name of the token that started it; `schedule` for its schedule
     who: String,
@@ -106,7 +106,7 @@ pub(super) fn object(text: &str) -> Map<String, Value> {
 #[into_params(parameter_in = Query)]
 pub(super) struct TaskQuery {
     /// Only of this kind
-    #[param(value_type = Option<words::TaskKind>)]
+    #[param(value_type = Option<http::TaskKind>)]
     kind: Option<String>,
     /// Items per page: 1 to 1000, 100 unless given
     page_size: Option<u32>,
@@ -118,7 +118,7 @@ pub(super) struct TaskQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct StartTask {
     /// reclaim, scrub, verify, policy or audit
-    #[schema(value_type = words::TaskKind)]
+    #[schema(value_type = http::TaskKind)]
     kind: String,
     /// What exactly to do; left out: all of it
     #[serde(default)]

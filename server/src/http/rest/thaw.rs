@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, Params, id, name};
-use crate::reading::thaw::{self, Wanted};
+use crate::reading::{self, Wanted};
 
 /// For which a walk over recipes may go on: an answer must begin within 30 s.
 const AT_MOST: Duration = Duration::from_secs(20);
@@ -109,8 +109,8 @@ pub(super) async fn quote(
         let backup: BackupId = id("backup", &text)?;
         let disks = name("disk", query.disk)?.into_iter().collect();
         let wanted = Wanted { backup, disks, days: query.days.unwrap_or(0) };
-        let quote = thaw::quote(app, &caller, &wanted, AT_MOST)?;
-        let task = thaw::task_of(app, &caller, backup)?;
+        let quote = reading::quote_thaw(app, &caller, &wanted, AT_MOST)?;
+        let task = reading::task_of(app, &caller, backup)?;
         Ok(Json(described(quote, task.map(Task::of))))
     })
     .await
@@ -133,7 +133,7 @@ pub(super) async fn start(
     app.blocking(move |app| {
         let StartThaw { speed, days, disks } = wanted;
         let wanted = Wanted { backup: id("backup", &text)?, disks, days };
-        let told = thaw::start(app, &caller, wanted, speed)?;
+        let told = reading::start_thaw(app, &caller, wanted, speed)?;
         Ok((StatusCode::CREATED, Json(Task::of(told))))
     })
     .await

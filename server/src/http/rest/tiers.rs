@@ -16,7 +16,7 @@ use self::month::{MonthState, RequestTotals};
 use super::wire::{maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
-use crate::http::state::HttpState;
+use crate::http::HttpState;
 use crate::repository::{KeptBack, MonthCost, Tiers as Bucket, cost, kept_back, record_error};
 
 #[derive(Debug, Serialize, ToSchema)]

@@ -18,8 +18,7 @@ use crate::auth::tokens::{self, NewToken};
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, id};
-use crate::http::state::HttpState;
-use crate::http::words;
+use crate::http::{self, HttpState};
 
 /// An access token, without its secret
 #[derive(Debug, Serialize, ToSchema)]
@@ -27,7 +26,7 @@ use crate::http::words;
 pub(super) struct Token {
     id: String,
     name: String,
-    #[schema(value_type = words::Role, example = "backup")]
+    #[schema(value_type = http::Role, example = "backup")]
     role: &'static str,
     /// Empty: all
     namespaces: Vec<String>,
@@ -74,7 +73,7 @@ pub(super) struct CreateToken {
     /// Name of the token; unique among tokens that are not revoked
     name: String,
     /// backup, restore, operator or admin
-    #[schema(value_type = words::Role)]
+    #[schema(value_type = http::Role)]
     role: String,
     /// Created if they do not exist; empty: all
     #[serde(default)]

@@ -5,24 +5,25 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use holdfast_engine::catalog::{DetailFilter, REPORT_PAGE_MAX, RUNS_LISTED_MAX, TotalsBy, TotalsOrder};
+use holdfast_engine::catalog::{
+    DetailFilter, DetailSort, REPORT_PAGE_MAX, RUNS_LISTED_MAX, TotalsBy, TotalsOrder, TotalsSort,
+};
 use holdfast_proto::details::{Delimiter, TOTALS_COLUMNS, totals_cells};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
-use super::filter::detail_query;
-use super::wire::{Items, Sums};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::bounds::{PAGE, TABLE_GROUPS_MAX};
-use crate::http::download;
 use crate::http::query::{Params, limit, order};
-use crate::http::words;
+use crate::http::rest::filter::{Filter, detail_query};
+use crate::http::rest::wire::{Items, Sums};
+use crate::http::{self, download};
 
 detail_query!(TotalsQuery {
     /// run, vm, job, disk, namespace or repository [default: repository]
-    #[param(value_type = Option<words::GroupBy>)]
+    #[param(value_type = Option<http::GroupBy>)]
     by: Option<String>,
     /// rows, failed or a column of the report, with `-` in front for largest first [default: -post_lc]
     sort: Option<String>,
@@ -132,6 +133,79 @@ fn table(
 
 fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
     let Some(word) = word.filter(|word| !word.is_empty()) else { return Ok(TotalsBy::Repository) };
-    let found = words::GROUPS.into_iter().find(|(name, _)| *name == word).map(|(_, by)| by);
+    let found = http::GROUPS.into_iter().find(|(name, _)| *name == word).map(|(_, by)| by);
     found.ok_or_else(|| ServiceError::invalid("by: must be run, vm, job, disk, namespace or repository"))
+}
+
+// Runs, each with its compression details added up.
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RunsQuery {
+    /// One namespace [default: all in the token's scope]
+    namespace: Option<String>,
+    job: Option<String>,
+    /// Started at or after: a time, a day, or a span before now such as 7d
+    since: Option<String>,
+    /// Started before
+    until: Option<String>,
+    /// failed or a column of the report, with `-` in front for largest first [default: -started]
+    sort: Option<String>,
+    /// How many runs to skip
+    offset: Option<u64>,
+    /// Number of items to return: 1 to 1000 [default: 100]
+    limit: Option<u32>,
+}
+
+/// One execution of a job
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Run {
+    id: String,
+    namespace: String,
+    job: String,
+    /// From its first start to its last finish
+    seconds: f64,
+    vms: u64,
+    disks: u64,
+    #[serde(flatten)]
+    sums: Sums,
+}
+
+/// Runs, newest first
+#[utoipa::path(get, path = "/runs", tag = "details", params(RunsQuery),
+    responses((status = 200, description = "A page of runs", body = Items<Run>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Params(query): Params<RunsQuery>,
+) -> Result<Json<Items<Run>>, ServiceError> {
+    let newest = (TotalsSort::Column(DetailSort::Started), true);
+    let (by, descending) = order(query.sort, newest)?;
+    let (offset, limit) = (query.offset.unwrap_or(0), limit("limit", query.limit, PAGE)?);
+    let filter = Filter {
+        namespace: query.namespace,
+        job: query.job,
+        since: query.since,
+        until: query.until,
+        ..Filter::default()
+    };
+    app.blocking(move |app| {
+        let filter = filter.resolve(app, &caller)?;
+        let order = TotalsOrder { by, descending };
+        let (groups, total) = app.catalog().detail_totals(&filter, TotalsBy::Run, order, offset, limit)?;
+        let items = groups.into_iter().map(|group| Run {
+            seconds: group.sums.seconds(),
+            disks: group.sums.rows,
+            sums: Sums::from(&group.sums),
+            id: group.run,
+            namespace: group.namespace,
+            job: group.job,
+            vms: group.vms,
+        });
+        // No page is asked for beyond what is listed.
+        let total = total.min(RUNS_LISTED_MAX as u64);
+        Ok(Json(Items { items: items.collect(), total, offset }))
+    })
+    .await
 }

@@ -16,12 +16,12 @@ use super::disks::disks;
 use super::wire::{Items, maybe_time, time};
 use crate::activity::Change;
 use crate::app::App;
-use crate::auth::owners;
+use crate::auth::tokens;
 use crate::error::ServiceError;
+use crate::http;
 use crate::http::access::Identity;
 use crate::http::bounds::PAGE;
 use crate::http::query::{At, Body, Params, limit, order, search};
-use crate::http::words;
 
 /// A VM is stale when its newest restore point is older than this: a daily job was missed, and two hours allow for
 /// a run that takes long.
@@ -71,7 +71,7 @@ pub(super) struct Vm {
     /// bytes / post_lc over all its runs; null: nothing was stored
     total_factor: Option<f64>,
     /// How its last run ended: done, failed, aborted or expired
-    #[schema(value_type = words::RowStatus)]
+    #[schema(value_type = http::RowStatus)]
     last_status: String,
     /// null: its last run did not fail
     last_error: Option<String>,
@@ -247,7 +247,7 @@ pub(super) async fn change_owner(
         let namespace = caller.namespace(app.catalog(), &namespace, Action::Operate)?;
         caller.check_vm(&vm)?;
         let who = &caller.token.name;
-        let changed = owners::change(app.catalog(), who, &namespace, &vm, &wanted.owner)?;
+        let changed = tokens::change_owner(app.catalog(), who, &namespace, &vm, &wanted.owner)?;
         app.activity.note(Change::Backup);
         Ok(Json(ChangedOwner {
             namespace: namespace.name,

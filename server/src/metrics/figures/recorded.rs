@@ -11,9 +11,9 @@ use holdfast_engine::catalog::{
 use holdfast_engine::ids::ContainerClass;
 
 use super::super::exposition::Samples;
-use super::super::labels::{JobLabels, LabelTable, OTHER};
 use super::super::names as n;
 use crate::error::ServiceError;
+use crate::metrics::{JobLabels, LabelTable, OTHER};
 
 const DAY_MS: i64 = 86_400_000;
 

@@ -208,10 +208,10 @@ fn an_older_table_is_refused_until_it_is_accepted() {
     let error = around(&raw, id(1), &settings, false, &clock()).unwrap_err();
     assert_eq!(error.code, ErrorCode::Unauthenticated, "{error}");
     assert!(error.message.contains("older version (1)") && error.message.contains("accept-older"), "{error}");
-    seen::accept(folder.path(), &table(&older)).unwrap();
+    at_work::accept(folder.path(), &table(&older)).unwrap();
     around(&raw, id(1), &settings, false, &clock()).unwrap();
     // A recovery is told which copy to take.
-    seen::accept(folder.path(), &table(&memory)).unwrap();
+    at_work::accept(folder.path(), &table(&memory)).unwrap();
     recovered(&raw, &settings, None, &clock()).unwrap();
     around(&raw, id(1), &settings, false, &clock()).unwrap();
     // What is remembered of another repository says nothing.
@@ -369,7 +369,7 @@ fn keys_change_while_a_server_runs_and_a_crash_at_any_write_loses_nothing() {
                 faulty.crash_at(CrashPoint { after_mutations: crash, in_flight });
                 let raw: Arc<dyn Volume> = Arc::clone(&faulty) as Arc<dyn Volume>;
                 // What a start remembers is of the table before.
-                seen::accept(folder.path(), &before).unwrap();
+                at_work::accept(folder.path(), &before).unwrap();
                 let (volume, at_work) = super::around(&raw, id(1), &settings, false, &clock()).unwrap();
                 let taken = at_work.unwrap().take_over(before.sequence(), &after.encode());
                 has_crashed |= faulty.has_crashed();

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::rest::Ask;
 use super::*;
-use crate::retention::freed;
+use crate::retention::choice;
 use crate::retention::plan::Decided;
 use crate::retention::run::{Work, run};
 
@@ -278,7 +278,7 @@ async fn what_takes_too_long_to_count_is_not_known() {
     let backup = fixture.admin().await.back_up("", "vm").await.unwrap().backup_id;
     let (app, ids) = (Arc::clone(fixture.server.app()), [backup.parse().unwrap()]);
     let counted = move || {
-        let within = |limit| freed::within(limit, &app.engine, &ids, &|| false).unwrap();
+        let within = |limit| choice::within(limit, &app.engine, &ids, &|| false).unwrap();
         (within(std::time::Duration::ZERO), within(std::time::Duration::from_secs(3600)).is_some())
     };
     assert_eq!(tokio::task::spawn_blocking(counted).await.unwrap(), (None, true));
@@ -485,8 +485,7 @@ async fn a_vm_with_too_many_restore_points_is_skipped_and_named() {
     let set = v1::SetPolicyRequest { policy: Some(last_only("", "all")) };
     manage.set_policy(admin.request(set)).await.unwrap();
     let app = Arc::clone(fixture.server.app());
-    let leaving =
-        app.blocking(|app| crate::retention::leaving::leaving_within(&app.engine, 30, &mut || true));
+    let leaving = app.blocking(|app| crate::retention::run::leaving_within(&app.engine, 30, &mut || true));
     let leaving = leaving.await.unwrap().unwrap();
     assert_eq!((leaving.points.len(), leaving.skipped), (2, vec!["many".to_owned()]), "backups go on");
     let run = v1::RunPolicyRequest { namespace: "mine".into(), name: "all".into(), ..Default::default() };

@@ -16,13 +16,13 @@ mod unread;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
-use holdfast_engine::catalog::token::{self, Role};
-use holdfast_engine::catalog::{Catalog, PageRequest, TokenSpec};
+use holdfast_engine::catalog::PageRequest;
 use holdfast_engine::clock::SystemClock;
-use holdfast_proto::v1::{self, backup_client::BackupClient};
-use holdfast_proto::v1::{catalog_client::CatalogClient, restore_client::RestoreClient};
+use holdfast_proto::v1;
+use holdfast_proto::v1::backup_client::BackupClient;
+use holdfast_proto::v1::catalog_client::CatalogClient;
+use holdfast_proto::v1::restore_client::RestoreClient;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::metadata::MetadataValue;

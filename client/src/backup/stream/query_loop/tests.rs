@@ -4,7 +4,7 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::EXTENT_BYTES;
 
 use super::*;
-use crate::backup::options::BackupOptions;
+use crate::backup::BackupOptions;
 use crate::backup::scan::Scanner;
 use crate::pool::BufferPool;
 use crate::progress::{Silent, Tally};

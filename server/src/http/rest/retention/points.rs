@@ -18,8 +18,8 @@ use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, id};
 use crate::http::rest::wire::{maybe_time, time};
+use crate::retention::choice;
 use crate::retention::plan::in_force;
-use crate::retention::{choice, freed};
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -117,7 +117,7 @@ pub(in crate::http::rest) async fn freed(
     app.blocking(move |app| {
         let points = chosen(app, &caller, Action::Operate, &asked.ids)?;
         let lock_time_ms = app.catalog().lock_time()?;
-        let freed_bytes = freed::soon(&app.engine, &ids(&points), &|| *app.stopping().borrow())?;
+        let freed_bytes = choice::soon(&app.engine, &ids(&points), &|| *app.stopping().borrow())?;
         let points = points.iter().map(|point| described(point, lock_time_ms)).collect();
         Ok(Json(Freed { freed_bytes, points }))
     })

@@ -22,7 +22,7 @@ use crate::http::query::{At, Body, Params, id};
 use crate::http::rest::wire::{Items, maybe_time, time};
 use crate::retention::plan::Decided;
 use crate::retention::run::{Work, run as carry_out, run_shown};
-use crate::retention::{freed, policies};
+use crate::retention::{choice, policies};
 
 /// Decisions in one answer; the counts are of all.
 const DECISIONS_MAX: usize = 10_000;
@@ -367,7 +367,7 @@ pub(in crate::http::rest) async fn run(
             app.activity.note(Change::Backup);
         }
         let freed_bytes =
-            if wanted.dry_run { freed::soon(&app.engine, &outcome.doomed, &stop)? } else { None };
+            if wanted.dry_run { choice::soon(&app.engine, &outcome.doomed, &stop)? } else { None };
         Ok(Json(PolicyRun {
             dry_run: wanted.dry_run,
             plan: wanted.dry_run.then(|| work.plan(&outcome.doomed)),

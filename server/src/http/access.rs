@@ -1,0 +1,302 @@
+//! Who may ask for what: one table for the check, the OpenAPI document and the tests.
+//!
+//! Invariants:
+//! * A route that is not in [`endpoints::ENDPOINTS`] is refused for every caller (H1): the check comes before the handler,
+//!   and it refuses what the table does not contain.
+//! * With a cookie, a request that may change something is checked for its origin (H3), see
+//!   [`csrf`](crate::auth::login).
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use holdfast_engine::catalog::token::Action;
+
+use crate::app::{App, holding};
+use crate::auth::{Access, Authenticator, Caller, Credential, WebLogin, login, named_token};
+use crate::error::ServiceError;
+use crate::http::HttpState;
+use crate::http::problem::Problem;
+use crate::net::{Held, Link};
+
+/// The caller, once [`check`] has let them in.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) caller: Caller,
+    /// Their login; `None` with a bearer token.
+    pub(crate) web: Option<WebLogin>,
+}
+
+impl Identity {
+    /// What an answer that takes long depends on.
+    pub(crate) fn credential(&self) -> Credential {
+        Credential { token: self.caller.token.id, login: self.web.as_ref().map(WebLogin::key) }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Identity {
+    type Rejection = ServiceError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ServiceError> {
+        parts.extensions.get().cloned().ok_or_else(|| ServiceError::defect("the caller was not checked"))
+    }
+}
+
+/// Marks a response that contains a secret: compressed together with text that others may choose, it could be
+/// guessed from the length.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Secret;
+
+/// Around every route of the API.
+pub(super) async fn check(State(state): State<HttpState>, mut request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let Some(path) = matched.and_then(|path| path.strip_prefix(PREFIX)).map(str::to_owned) else {
+        return ServiceError::defect(format!("{matched:?} is not a route below {PREFIX}")).into_response();
+    };
+    let endpoint = match endpoint(request.method().as_str(), &path) {
+        Some(endpoint) => endpoint,
+        None => return wrong_method(&path).into_response(),
+    };
+    let mut slot = None;
+    if endpoint.access != Access::Open {
+        let asked = Asked {
+            method: request.method(),
+            path: request.uri().path(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        };
+        match admit(&state, asked, endpoint).await {
+            Ok((identity, taken)) => {
+                request.extensions_mut().insert(identity);
+                slot = taken;
+            }
+            Err(error) => return error.into_response(),
+        }
+    }
+    let secret = endpoint.method != "GET" || path == "/session";
+    let caller = request.extensions().get::<Identity>().map(|identity| identity.caller.clone());
+    let answered = async {
+        let response = next.run(request).await;
+        if let Some(caller) = caller.filter(|_| response.status() == StatusCode::FORBIDDEN) {
+            note_refusal(&state, endpoint, caller, "outside of its namespaces or VMs").await;
+        }
+        response
+    };
+    let mut response = holding(slot.clone(), answered).await;
+    if secret {
+        response.extensions_mut().insert(Secret);
+    }
+    if let Some(slot) = slot {
+        response.extensions_mut().insert(slot);
+    }
+    response
+}
+
+/// A request without its body, which is not read before it is known who calls.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    method: &'a Method,
+    path: &'a str,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+/// The caller, who may ask for this, and the slot of the request.
+async fn admit(
+    state: &HttpState,
+    asked: Asked<'_>,
+    endpoint: &'static Endpoint,
+) -> Result<(Identity, Option<Held>), ServiceError> {
+    let link = link(asked.extensions)?;
+    let identity = identify(&state.app, asked.method, asked.headers, link).await?;
+    let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?.map(Held::new);
+    if let Err(error) = endpoint.access.check(&identity.caller) {
+        holding(slot, note_refusal(state, endpoint, identity.caller, &error.message)).await;
+        return Err(error);
+    }
+    Ok((identity, slot))
+}
+
+/// Notes in the audit log that a request was refused.
+async fn note_refusal(state: &HttpState, endpoint: &'static Endpoint, caller: Caller, why: &str) {
+    let (call, why) = (format!("{} {}", endpoint.method, endpoint.path), why.to_owned());
+    let note = move |app: &Arc<App>| {
+        app.auth.note_refused_call(&caller, &call, &why);
+        Ok(())
+    };
+    if let Err(error) = state.app.blocking(note).await {
+        error.log();
+    }
+}
+
+/// A path that is not in the table is a defect; one that is has other methods.
+fn wrong_method(path: &str) -> Problem {
+    let allowed = methods(path).collect::<Vec<_>>().join(", ");
+    if allowed.is_empty() {
+        return ServiceError::defect(format!("{path} has no access rule")).into();
+    }
+    Problem::method_not_allowed(&allowed)
+}
+
+/// The connection a request came by.
+pub(super) fn link(extensions: &Extensions) -> Result<&Arc<Link>, ServiceError> {
+    extensions.get::<Arc<Link>>().ok_or_else(|| ServiceError::defect("a request came without its connection"))
+}
+
+/// The caller behind an `authorization` header or its absence.
+pub(super) async fn identify_bearer(
+    app: &Arc<App>,
+    bearer: Option<&HeaderValue>,
+    link: &Link,
+) -> Result<Caller, ServiceError> {
+    // One that is not text is a wrong token.
+    let bearer = bearer.map(|value| value.to_str().unwrap_or_default().to_owned());
+    let (shown, peer) = (bearer.as_deref().map(named_token), Some(link.peer()));
+    let look_up = move |auth: &Authenticator| auth.authenticate(bearer.as_deref(), peer);
+    app.admit("http", link, shown, look_up, |caller| caller.token.id).await
+}
+
+async fn identify(
+    app: &Arc<App>,
+    method: &Method,
+    headers: &HeaderMap,
+    link: &Link,
+) -> Result<Identity, ServiceError> {
+    let bearer = headers.get(header::AUTHORIZATION);
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let cookie = login::read_cookie(cookies).map(str::to_owned);
+    if let (None, Some(cookie)) = (bearer, cookie) {
+        let peer = Some(link.peer());
+        let look_up = move |auth: &Authenticator| auth.authenticate_cookie(&cookie, peer);
+        let (caller, web) =
+            app.admit("http", link, Some(None), look_up, |(caller, _)| caller.token.id).await?;
+        if !method.is_safe() {
+            login::check_csrf(&web, bytes(headers, login::SITE_HEADER), bytes(headers, login::TOKEN_HEADER))?;
+        }
+        return Ok(Identity { caller, web: Some(web) });
+    }
+    Ok(Identity { caller: identify_bearer(app, bearer, link).await?, web: None })
+}
+
+/// The value of a header.
+pub(super) fn bytes<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    headers.get(name).map(|value| value.as_bytes())
+}
+
+// Every endpoint of the API and who may ask for it.
+
+/// Where the API begins.
+pub(crate) const PREFIX: &str = "/api/v1";
+
+/// One method of one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) method: &'static str,
+    /// Below [`PREFIX`].
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+}
+
+const fn get(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "GET", path, access }
+}
+
+const fn post(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "POST", path, access }
+}
+
+const fn put(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "PUT", path, access }
+}
+
+const fn delete(path: &'static str, access: Access) -> Endpoint {
+    Endpoint { method: "DELETE", path, access }
+}
+
+const CATALOG: Access = Access::May(Action::Catalog);
+/// Reading restore points back: within the token's namespaces, and of VMs whose contents it may have.
+const READ_BACK: Access = Access::May(Action::ReadBack);
+const REPORT: Access = Access::May(Action::Report);
+const OPERATE: Access = Access::Whole(Action::Operate);
+/// Long work on everything.
+const OPERATE_ALL: Access = Access::EveryVm(Action::Operate);
+/// Running it within the token's namespaces.
+const OPERATE_THERE: Access = Access::May(Action::Operate);
+/// Administrators: what is kept and what goes.
+const RETAIN: Access = Access::May(Action::Retain);
+/// Administrators: access, and what namespaces may take.
+const TOKENS: Access = Access::May(Action::ManageTokens);
+
+/// Everything below [`PREFIX`].
+pub(crate) const ENDPOINTS: &[Endpoint] = &[
+    post("/login", Access::Open),
+    get("/openapi.json", Access::Open),
+    post("/logout", Access::Any),
+    get("/session", Access::Any),
+    get("/server", Access::Any),
+    get("/namespaces", CATALOG),
+    put("/namespaces/{name}/quota", TOKENS),
+    get("/vms", CATALOG),
+    get("/vms/{namespace}/{vm}", CATALOG),
+    post("/vms/{namespace}/{vm}/owner", OPERATE_THERE),
+    get("/disks", CATALOG),
+    get("/jobs", CATALOG),
+    get("/backups", CATALOG),
+    get("/backups/{id}", CATALOG),
+    get("/backups/{id}/thaw", READ_BACK),
+    post("/backups/{id}/thaw", READ_BACK),
+    get("/damage", CATALOG),
+    get("/runs", REPORT),
+    get("/attribution", REPORT),
+    get("/details", REPORT),
+    get("/details/totals", REPORT),
+    get("/details/{id}", REPORT),
+    get("/totals", REPORT),
+    get("/series", REPORT),
+    get("/capacity", Access::Whole(Action::Report)),
+    get("/activity", REPORT),
+    get("/activity/events", REPORT),
+    get("/storage", OPERATE),
+    get("/storage/statistics", OPERATE),
+    get("/tiers", OPERATE),
+    get("/tokens", TOKENS),
+    post("/tokens", TOKENS),
+    delete("/tokens/{id}", TOKENS),
+    get("/audit", TOKENS),
+    get("/tasks", OPERATE_ALL),
+    post("/tasks", OPERATE_ALL),
+    get("/tasks/{id}", OPERATE_ALL),
+    post("/tasks/{id}/pause", OPERATE_ALL),
+    post("/tasks/{id}/resume", OPERATE_ALL),
+    post("/tasks/{id}/cancel", OPERATE_ALL),
+    get("/schedules", OPERATE),
+    put("/schedules/{kind}", OPERATE_ALL),
+    post("/restore-points/freed", OPERATE_THERE),
+    post("/restore-points/delete", RETAIN),
+    post("/restore-points/{id}/lock", RETAIN),
+    post("/restore-points/{id}/hold", RETAIN),
+    delete("/restore-points/{id}/hold", RETAIN),
+    get("/policies", CATALOG),
+    post("/policies", RETAIN),
+    put("/policies/{id}", RETAIN),
+    delete("/policies/{id}", RETAIN),
+    post("/policies/simulate", OPERATE_THERE),
+    post("/policies/{id}/run", OPERATE_THERE),
+];
+
+/// The methods of a path as the router knows it.
+fn methods(path: &str) -> impl Iterator<Item = &'static str> {
+    ENDPOINTS.iter().filter(move |endpoint| endpoint.path == path).flat_map(|endpoint| {
+        // The router answers HEAD wherever it answers GET.
+        [Some(endpoint.method), (endpoint.method == "GET").then_some("HEAD")].into_iter().flatten()
+    })
+}
+
+/// The endpoint of a method and a path as the router knows it.
+pub(crate) fn endpoint(method: &str, path: &str) -> Option<&'static Endpoint> {
+    let method = if method == "HEAD" { "GET" } else { method };
+    ENDPOINTS.iter().find(|endpoint| endpoint.method == method && endpoint.path == path)
+}
