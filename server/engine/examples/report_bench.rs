@@ -88,9 +88,15 @@ fn overview(catalog: &SqliteCatalog) -> Result<()> {
     let failed = DetailFilter { statuses: Some(not_done), ..DetailFilter::default() };
     let newest = SortOrder { by: DetailSort::Finished, descending: true };
     let stale = VmQuery { sort: VmSort::Latest, stale: Some(true), limit: 6, ..vms(now_ms) };
-    println!("overview: totals      {:>6.1}", median(|| catalog.repository_overview(None, &windows).map(drop))?);
+    println!(
+        "overview: totals      {:>6.1}",
+        median(|| catalog.repository_overview(None, &windows).map(drop))?
+    );
     println!("overview: jobs        {:>6.1}", median(|| catalog.job_overviews(None).map(drop))?);
-    println!("overview: failures    {:>6.1}", median(|| catalog.details_sorted(&failed, newest, 0, 5).map(drop))?);
+    println!(
+        "overview: failures    {:>6.1}",
+        median(|| catalog.details_sorted(&failed, newest, 0, 5).map(drop))?
+    );
     println!("overview: stale VMs   {:>6.1}", median(|| catalog.vm_overviews(None, &stale).map(drop))?);
     let worst = || catalog.detail_totals(&week, TotalsBy::Vm, TotalsOrder::WORST_FIRST, 0, 6).map(drop);
     println!("overview: worst VMs   {:>6.1}", median(worst)?);

@@ -268,8 +268,11 @@ fn sums_of_details_follow_every_change() {
     let sound = |what: &str| assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
     let jobs = || fixture.job_overviews(None).unwrap();
     let other = "(SELECT id FROM vms WHERE name = 'db')";
-    raw.execute(&format!("UPDATE details SET vm_id = {other} WHERE session_id = ?"), [commits[0].attempt.session.to_bytes()])
-        .unwrap();
+    raw.execute(
+        &format!("UPDATE details SET vm_id = {other} WHERE session_id = ?"),
+        [commits[0].attempt.session.to_bytes()],
+    )
+    .unwrap();
     assert_eq!((jobs()[0].vms, jobs()[0].runs), (2, 3));
     sound("rows became another VM's");
     raw.execute("DELETE FROM backups", []).unwrap();

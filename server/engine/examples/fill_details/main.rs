@@ -132,6 +132,7 @@ fn fill(path: &Path, rows: u64) -> Result<Made> {
 
 /// Adds the rows of the first day as those of an earlier one. Identifiers begin with their time.
 fn copy(path: &Path, rows: u64, earlier_ms: i64) -> Result<u64> {
+    let rows = i64::try_from(rows)?;
     let connection = rusqlite::Connection::open(path)?;
     connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -262144")?;
     let moved = |column: &str| {

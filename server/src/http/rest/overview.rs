@@ -86,7 +86,8 @@ fn look(state: &HttpState, caller: &Caller, namespace: &str) -> Result<Overview,
     let found = app.catalog().repository_overview(scope, &since)?;
     let containers = state.storage.containers(app, scope)?;
     let stored_bytes = containers.iter().map(|kind| kind.stored_bytes).sum::<u64>();
-    let windows: Vec<_> = words::WINDOWS.iter().zip(&found.windows).map(|((name, _), sums)| window(name, sums)).collect();
+    let windows: Vec<_> =
+        words::WINDOWS.iter().zip(&found.windows).map(|((name, _), sums)| window(name, sums)).collect();
     let written = windows.last().map_or(0, |all| all.pre_comp);
     Ok(Overview {
         vms: found.vms,

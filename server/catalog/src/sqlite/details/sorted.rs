@@ -38,7 +38,7 @@ pub(in crate::sqlite) fn page(
     let Some(conditions) = filter::of_all(connection, asked)?.filter(|_| !past_end && limit > 0) else {
         return Ok((Vec::new(), total));
     };
-    let mut end = by(order);
+    let mut end = by(order, &conditions);
     let last = offset.saturating_add(limit);
     if last <= FIRST_ROWS_MAX {
         end = format!("{end} LIMIT {last}");
@@ -72,11 +72,16 @@ pub(in crate::sqlite) struct AllSorted {
 }
 
 impl AllSorted {
-    pub(in crate::sqlite) fn new(connection: Connection, asked: &DetailFilter, order: SortOrder) -> Result<Self> {
+    pub(in crate::sqlite) fn new(
+        connection: Connection,
+        asked: &DetailFilter,
+        order: SortOrder,
+    ) -> Result<Self> {
         let conditions = filter::of_all(&connection, asked)?;
         let conditions = conditions.unwrap_or_else(Conditions::never);
         let select = "CREATE TEMP TABLE sorted AS SELECT d.rowid AS row FROM details d";
-        conditions.each(&connection, (select, &by(order)), |_| Ok(()))?;
+        let order = by(order, &conditions);
+        conditions.each(&connection, (select, &order), |_| Ok(()))?;
         Ok(Self { connection, last: 0 })
     }
 }
@@ -99,12 +104,15 @@ impl crate::SortedRows for AllSorted {
 }
 
 /// How SQL says this order.
-fn by(order: SortOrder) -> String {
-    let key = key(order.by);
+fn by(order: SortOrder, conditions: &Conditions) -> String {
+    let key = match order.by {
+        DetailSort::Run if conditions.led => "+d.run_id".to_owned(),
+        by => key(by),
+    };
     // Null is least. Said of a column that is never null, it would keep the planner from its index.
     let direction = match order.descending {
         true => "DESC",
-        false if key.starts_with("d.") && order.by != DetailSort::Backup => "ASC",
+        false if key.trim_start_matches('+').starts_with("d.") && order.by != DetailSort::Backup => "ASC",
         false => "ASC NULLS LAST",
     };
     format!("ORDER BY {key} {direction}, d.started_ms, d.run_id, d.session_id, d.position")

@@ -48,16 +48,31 @@ impl Summand<'_> {
 const COUNTS: &str = "d.virtual_bytes, d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, \
      d.post_lc, d.meta_bytes, d.wire_bytes, d.chunks, d.new_chunks";
 
-/// Every row of a run before those of the next, in order of when the runs were begun, as their identifiers say. Their
-/// index is all but the order in which rows were written.
-pub(in crate::sqlite) const BY_RUN: &str = "ORDER BY d.run_id";
+/// How rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sqlite) enum Reading {
+    AsTheyLie,
+    /// Every row of a run before those of the next, in order of when the runs were begun, as their identifiers say.
+    ByRun,
+}
 
-/// Reads every row that matches, in `order`; empty: in none.
+impl Reading {
+    /// The index of runs is all but the order in which rows were written; few rows are sorted.
+    pub(in crate::sqlite) const fn order(self, conditions: &Conditions) -> &'static str {
+        match self {
+            Self::AsTheyLie => "",
+            Self::ByRun if conditions.led => "ORDER BY +d.run_id",
+            Self::ByRun => "ORDER BY d.run_id",
+        }
+    }
+}
+
+/// Reads every row that matches.
 pub(in crate::sqlite) fn each(
     connection: &Connection,
     conditions: Conditions,
     with_disk: bool,
-    order: &str,
+    reading: Reading,
     mut take: impl FnMut(&Summand<'_>) -> Result<()>,
 ) -> Result<()> {
     let disk = if with_disk { "d.disk" } else { "''" };
@@ -65,6 +80,7 @@ pub(in crate::sqlite) fn each(
         "SELECT d.namespace_id, d.job_id, d.vm_id, d.run_id, d.status = 'done', d.started_ms, d.finished_ms, \
          {disk}, {COUNTS} FROM details d"
     );
+    let order = reading.order(&conditions);
     conditions.each(connection, (&select, order), |row| take(&read(row).or_error("read")?))
 }
 
@@ -108,7 +124,7 @@ pub(in crate::sqlite) mod kept {
 
     use super::super::super::convert::{OrCatalogError, count, id};
     use super::super::super::select::Conditions;
-    use super::RowRefs;
+    use super::{Reading, RowRefs};
     use crate::Result;
     use crate::wire::add_to;
 
@@ -157,7 +173,7 @@ pub(in crate::sqlite) mod kept {
     /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
     pub(in crate::sqlite) fn problems(connection: &Connection) -> Result<Vec<String>> {
         let mut counted: HashMap<([u8; 16], [u8; 16]), Totals> = HashMap::new();
-        super::each(connection, Conditions::default(), false, "", |summand| {
+        super::each(connection, Conditions::default(), false, Reading::AsTheyLie, |summand| {
             let RowRefs { job, vm, .. } = summand.refs;
             add_to(counted.entry((job, vm)).or_default(), &summand.row);
             Ok(())
@@ -172,10 +188,12 @@ pub(in crate::sqlite) mod kept {
             Ok(())
         })?;
         wrong.extend(counted.into_iter().map(|((job, vm), sums)| (job, vm, 0, sums.rows)));
-        let runs = "SELECT j.id, j.runs, (SELECT count(*) FROM runs r WHERE r.job_id = j.id) AS counted FROM jobs j";
+        let runs =
+            "SELECT j.id, j.runs, (SELECT count(*) FROM runs r WHERE r.job_id = j.id) AS counted FROM jobs j";
         let mut problems = Vec::new();
         Conditions::default().each(connection, (runs, ""), |row| {
-            let (kept, counted) = (count(row, "runs").or_error("check")?, count(row, "counted").or_error("check")?);
+            let (kept, counted) =
+                (count(row, "runs").or_error("check")?, count(row, "counted").or_error("check")?);
             if kept != counted {
                 let job = Ulid::from_bytes(id(row, "id").or_error("check")?);
                 problems.push(format!("job {job} is on record with {kept} runs, but has {counted}"));

@@ -14,11 +14,12 @@ use rusqlite::Connection;
 use super::super::select::Names;
 use super::filter;
 use super::sorted::{Number, Window, compare_keys};
-use super::sums::{self, BY_RUN, Group, RowRefs, Summand};
+use super::sums::{self, Group, Reading, RowRefs, Summand};
 use crate::reports::RUNS_SHOWN_MAX;
 use crate::wire::add_to;
 use crate::{
-    CatalogError, DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
+    CatalogError, DetailFilter, DetailSort, DetailTotals, Result, TREND_POINTS, TotalsBy, TotalsOrder,
+    TotalsSort,
 };
 
 /// A page of the groups, and how many there are.
@@ -35,7 +36,7 @@ pub(in crate::sqlite) fn page(
     let mut groups: HashMap<Group, Sums> = HashMap::new();
     let mut jobs = JobTrends::default();
     let mut run = None;
-    sums::each(connection, conditions, by == TotalsBy::Disk, BY_RUN, |summand| {
+    sums::each(connection, conditions, by == TotalsBy::Disk, Reading::ByRun, |summand| {
         // Every row of a run comes before those of the next.
         if by == TotalsBy::Run && run.replace(summand.refs.run).is_some_and(|run| run != summand.refs.run) {
             for (_, sums) in groups.drain() {

@@ -7,14 +7,15 @@ use holdfast_types::ids::{BackupId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::convert::{OrCatalogError, count, id};
-use super::super::details::sums::{self, kept};
 use super::super::details::filter;
+use super::super::details::sums::{self, Reading, kept};
 use super::super::namespaces as table;
 use super::super::select::Conditions;
 use super::vms::LATEST;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, RepositoryOverview, Result, WindowTotals,
+    BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, RepositoryOverview, Result,
+    WindowTotals,
 };
 
 /// What is protected is one pass over VMs; what was written ever is kept, and the rows of later windows are read once.
@@ -79,7 +80,7 @@ fn windows(
             ..DetailFilter::default()
         };
         let Some(conditions) = filter::of_all(connection, &filter)? else { return Ok(Vec::new()) };
-        sums::each(connection, conditions, false, "", |summand| {
+        sums::each(connection, conditions, false, Reading::AsTheyLie, |summand| {
             for (since_ms, runs, totals) in &mut windows {
                 if since_ms.is_some_and(|since_ms| summand.row.started_ms >= since_ms) {
                     runs.insert(summand.refs.run);

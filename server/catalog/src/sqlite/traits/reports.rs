@@ -8,8 +8,8 @@ use super::super::details::{self, days, history, protected, totals};
 use super::super::{BUSY_TIMEOUT, SqliteCatalog, overviews};
 use crate::{
     BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailFilter, DetailRow, DetailTotals, DiskOverview,
-    DiskQuery, JobOverview, NamespaceOverview, Page, PageRequest, ProtectedDay, Reports, RepositoryOverview, Result, SortOrder,
-    SortedRows, TotalsBy, TotalsOrder, VmOverview, VmQuery, validate,
+    DiskQuery, JobOverview, NamespaceOverview, Page, PageRequest, ProtectedDay, Reports, RepositoryOverview,
+    Result, SortOrder, SortedRows, TotalsBy, TotalsOrder, VmOverview, VmQuery, validate,
 };
 
 impl Reports for SqliteCatalog {

@@ -12,9 +12,9 @@ use super::model::make;
 use crate::testing::fixture::Fixture;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter, DetailRow,
-    DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX, RepositoryOverview,
-    TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
+    BackupCost, CatalogError, CatalogWalk, ContainerState, ContainerTotals, DetailEntry, DetailFilter,
+    DetailRow, DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX,
+    RepositoryOverview, TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 
 cases![
@@ -323,13 +323,14 @@ fn check_repository(f: &Fixture, all: &[DetailEntry]) {
     let vms = vm_model(f, all, &query(f));
     for scope in [None, Some(&[lab][..]), Some(&[f.default.id, lab][..]), Some(&[][..])] {
         let within = |id: NamespaceId| scope.is_none_or(|scope| scope.contains(&id));
-        let sum = |of: fn(&VmOverview) -> u64| {
-            vms.iter().filter(|vm| within(vm.namespace)).map(of).sum::<u64>()
-        };
+        let sum =
+            |of: fn(&VmOverview) -> u64| vms.iter().filter(|vm| within(vm.namespace)).map(of).sum::<u64>();
         let window = |since_ms: &Option<i64>| {
             let rows = || {
                 let rows = all.iter().map(|entry| &entry.row);
-                rows.filter(|row| within(id_of(f, &row.namespace)) && since_ms.is_none_or(|ms| row.started_ms >= ms))
+                rows.filter(|row| {
+                    within(id_of(f, &row.namespace)) && since_ms.is_none_or(|ms| row.started_ms >= ms)
+                })
             };
             let runs: BTreeSet<_> = rows().map(|row| &row.run).collect();
             WindowTotals { runs: runs.len() as u64, sums: kept(rows()) }
