@@ -21,7 +21,8 @@ INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc,
         wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62);
 
 -- The latest failures, without reading the others.
-CREATE INDEX details_without_backup_by_end ON details (finished_ms) WHERE status <> 'done';
+CREATE INDEX details_failed_by_end ON details (finished_ms DESC, started_ms, run_id, session_id, position)
+    WHERE status <> 'done';
 
 CREATE TRIGGER sums_of_new_row AFTER INSERT ON details BEGIN
     INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)

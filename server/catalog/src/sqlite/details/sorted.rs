@@ -104,7 +104,7 @@ impl crate::SortedRows for AllSorted {
 }
 
 /// How SQL says this order.
-fn by(order: SortOrder, conditions: &Conditions) -> String {
+pub(in crate::sqlite) fn by(order: SortOrder, conditions: &Conditions) -> String {
     let key = match order.by {
         DetailSort::Run if conditions.led => "+d.run_id".to_owned(),
         by => key(by),

@@ -8,7 +8,7 @@ use super::*;
 use crate::sqlite::details::history;
 use crate::sqlite::{backups, details, overviews};
 use crate::testing::fixture::all_pages;
-use crate::{BackupFilter, DetailFilter};
+use crate::{BackupFilter, DetailFilter, SortOrder};
 
 fn plan(connection: &Connection, (select, conditions, order): (&str, &str, &str)) -> String {
     let joint = match (select.contains("WHERE"), conditions.starts_with("WHERE")) {
@@ -117,11 +117,12 @@ fn whole_answers_are_read_by_index_only_where_it_saves() {
         ..none.clone()
     };
     let conditions = details::filter::of_all(&raw, &failed).unwrap().unwrap();
-    let latest = "ORDER BY d.finished_ms DESC, d.started_ms";
-    let plan_of_latest = plan(&raw, ("SELECT d.rowid FROM details d", &conditions.text(), latest));
-    assert!(
-        plan_of_latest.starts_with("SCAN d USING INDEX details_without_backup_by_end"),
-        "{plan_of_latest}"
+    let latest =
+        details::sorted::by(SortOrder { by: crate::DetailSort::Finished, descending: true }, &conditions);
+    walks(
+        &plan(&raw, ("SELECT d.rowid FROM details d", &conditions.text(), &latest)),
+        "d",
+        "details_failed_by_end",
     );
     // Runs come one after the other without being sorted, unless an index finds the few rows that match.
     let week = DetailFilter { since_ms: Some(late), ..none.clone() };
