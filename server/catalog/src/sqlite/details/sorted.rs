@@ -55,8 +55,8 @@ pub(in crate::sqlite) fn page(
 fn entries(connection: &Connection, rowids: &[i64]) -> Result<Vec<DetailEntry>> {
     let sql = format!("{SELECT} WHERE d.rowid = ?");
     let mut statement = connection.prepare_cached(&sql).or_error("read")?;
-    let mut one = |rowid: &i64| statement.query_row([rowid], read).optional().or_error("read").transpose();
-    let found = rowids.iter().filter_map(|rowid| one(rowid));
+    let one = |rowid: &i64| statement.query_row([rowid], read).optional().or_error("read").transpose();
+    let found = rowids.iter().filter_map(one);
     found.map(|found| found.map(|(row, place)| place.entry(row))).collect()
 }
 
