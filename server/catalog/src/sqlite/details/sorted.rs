@@ -2,7 +2,7 @@
 //!
 //! No index can serve every column and filter, so SQLite reads every row that matches and sorts it by its key and its
 //! place among equals; names and all other columns are read for what is shown only. What does not fit SQLite's cache
-//! it sorts on the disk, so memory does not grow with the rows. Pages are asked for by offset, from anywhere: there is no
+//! it sorts on the disk (H11). Pages are asked for by offset, from anywhere: there is no
 //! row before them to go on from.
 
 use std::cmp::Ordering;

@@ -1,6 +1,6 @@
 //! Rows added up per group, sorted, a page at a time, in one pass over the rows, run by run.
 //!
-//! Memory is what the groups need, and these are VMs, jobs and disks: what grows with history, runs, is counted as it
+//! (H11) Memory is what the groups need, and these are VMs, jobs and disks: what grows with history, runs, is counted as it
 //! comes and forgotten, but for the latest of each group, for the trend. Of groups that are runs, only the first ones are
 //! kept.
 
