@@ -16,12 +16,14 @@ use crate::{CatalogError, Result};
 pub(crate) struct Conditions {
     texts: Vec<String>,
     values: Vec<Value>,
+    /// An index finds what matches, which is little: it must not be passed over for one that is in some order.
+    pub(super) led: bool,
 }
 
 impl Conditions {
     /// What nothing matches.
     pub(crate) fn never() -> Self {
-        Self { texts: vec!["false".to_owned()], values: Vec::new() }
+        Self { texts: vec!["false".to_owned()], ..Self::default() }
     }
 
     /// A condition with its values, in the order of its `?`.

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::super::select::Names;
 use super::filter;
-use super::sums::{self, Group, RowRefs};
+use super::sums::{self, Group, Reading, RowRefs};
 use crate::sqlite::convert::day_of;
 use crate::wire::add_to;
 use crate::{CatalogError, DAY_GROUPS_MAX, DayTotals, DetailFilter, Result, TotalsBy};
@@ -16,7 +16,7 @@ use crate::{CatalogError, DAY_GROUPS_MAX, DayTotals, DetailFilter, Result, Total
 pub(crate) fn days(connection: &Connection, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>> {
     let Some(conditions) = filter::of_all(connection, filter)? else { return Ok(Vec::new()) };
     let mut sums: HashMap<(i32, Group), (RowRefs, Totals)> = HashMap::new();
-    sums::each(connection, conditions, false, "", |summand| {
+    sums::each(connection, conditions, false, Reading::AsTheyLie, |summand| {
         let key = (day_of(summand.row.finished_ms), summand.group(by));
         let (_, totals) = sums.entry(key).or_insert_with(|| (summand.refs, Totals::default()));
         add_to(totals, &summand.row);

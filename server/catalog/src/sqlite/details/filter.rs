@@ -38,9 +38,12 @@ pub(crate) fn of_all(connection: &Connection, filter: &DetailFilter) -> Result<O
     }
     let mut alone = Conditions::default();
     parts.push_times(&mut alone, true);
-    let times_lead = !led && are_few(connection, alone)?;
+    let in_time = parts.since_ms.is_some() || parts.until_ms.is_some();
+    let times_lead = in_time && !led && are_few(connection, alone)?;
     parts.push_times(&mut conditions, times_lead);
     push_rest(&mut conditions, filter);
+    let not_done = filter.statuses.as_ref().is_some_and(|statuses| !statuses.contains(&RowStatus::Done));
+    conditions.led = led || times_lead || not_done;
     Ok(Some(conditions))
 }
 
@@ -129,12 +132,15 @@ fn push_rest(conditions: &mut Conditions, filter: &DetailFilter) {
         conditions.push("d.disk = ?", [Value::Text(disk.clone())]);
     }
     if let Some(statuses) = statuses {
-        let marks = vec!["?"; statuses.len()].join(", ");
-        let words = statuses.iter().map(|status| Value::Text(status.word().to_owned()));
-        conditions.push(&format!("d.status IN ({marks})"), words);
+        // In the words of the indexes on rows that are not done, for they are few.
         if !statuses.contains(&RowStatus::Done) {
-            // In the words of the index on them, for they are few.
             conditions.push("d.status <> 'done'", []);
+        }
+        let others = RowStatus::ALL.iter().filter(|status| **status != RowStatus::Done);
+        if !others.eq(statuses) {
+            let marks = vec!["?"; statuses.len()].join(", ");
+            let words = statuses.iter().map(|status| Value::Text(status.word().to_owned()));
+            conditions.push(&format!("d.status IN ({marks})"), words);
         }
     }
     if let Some(search) = search.as_deref().filter(|text| !text.is_empty()) {

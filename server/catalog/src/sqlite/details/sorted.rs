@@ -2,7 +2,7 @@
 //!
 //! No index can serve every column and filter, so SQLite reads every row that matches and sorts it by its key and its
 //! place among equals; names and all other columns are read for what is shown only. What does not fit SQLite's cache
-//! it sorts on the disk, so memory does not grow with the rows. Pages are asked for by offset, from anywhere: there is no
+//! it sorts on the disk (H11). Pages are asked for by offset, from anywhere: there is no
 //! row before them to go on from.
 
 use std::cmp;
@@ -38,7 +38,7 @@ pub(crate) fn page(
     let Some(conditions) = filter::of_all(connection, asked)?.filter(|_| !past_end && limit > 0) else {
         return Ok((Vec::new(), total));
     };
-    let mut end = by(order);
+    let mut end = by(order, &conditions);
     let last = offset.saturating_add(limit);
     let mut sorted = total;
     if last <= FIRST_ROWS_MAX {
@@ -123,8 +123,8 @@ impl SortRoom {
 fn entries(connection: &Connection, rowids: &[i64]) -> Result<Vec<DetailEntry>> {
     let sql = format!("{SELECT} WHERE d.rowid = ?");
     let mut statement = connection.prepare_cached(&sql).or_error("read")?;
-    let mut one = |rowid: &i64| statement.query_row([rowid], read).optional().or_error("read").transpose();
-    let found = rowids.iter().filter_map(|rowid| one(rowid));
+    let one = |rowid: &i64| statement.query_row([rowid], read).optional().or_error("read").transpose();
+    let found = rowids.iter().filter_map(one);
     found.map(|found| found.map(|(row, place)| place.entry(row))).collect()
 }
 
@@ -152,7 +152,8 @@ impl AllSorted {
             let conditions = filter::of_all(connection, asked)?;
             let conditions = conditions.unwrap_or_else(Conditions::never);
             let select = "CREATE TEMP TABLE sorted AS SELECT d.rowid AS row FROM details d";
-            conditions.each(connection, (select, &by(order)), |_| Ok(()))
+            let order = by(order, &conditions);
+            conditions.each(connection, (select, &order), |_| Ok(()))
         })?;
         Ok(Self { connection, last: 0 })
     }
@@ -176,12 +177,15 @@ impl crate::SortedRows for AllSorted {
 }
 
 /// How SQL says this order.
-fn by(order: SortOrder) -> String {
-    let key = key(order.by);
+pub(crate) fn by(order: SortOrder, conditions: &Conditions) -> String {
+    let key = match order.by {
+        DetailSort::Run if conditions.led => "+d.run_id".to_owned(),
+        by => key(by),
+    };
     // Null is least. Said of a column that is never null, it would keep the planner from its index.
     let direction = match order.descending {
         true => "DESC",
-        false if key.starts_with("d.") && order.by != DetailSort::Backup => "ASC",
+        false if key.trim_start_matches('+').starts_with("d.") && order.by != DetailSort::Backup => "ASC",
         false => "ASC NULLS LAST",
     };
     format!("ORDER BY {key} {direction}, d.started_ms, d.run_id, d.session_id, d.position")

@@ -48,16 +48,31 @@ impl Summand<'_> {
 const COUNTS: &str = "d.virtual_bytes, d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, \
      d.post_lc, d.meta_bytes, d.wire_bytes, d.chunks, d.new_chunks";
 
-/// Every row of a run before those of the next, in order of when the runs were begun, as their identifiers say. Their
-/// index is all but the order in which rows were written.
-pub(crate) const BY_RUN: &str = "ORDER BY d.run_id";
+/// How rows are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    AsTheyLie,
+    /// Every row of a run before those of the next, in order of when the runs were begun, as their identifiers say.
+    ByRun,
+}
 
-/// Reads every row that matches, in `order`; empty: in none.
+impl Reading {
+    /// The index of runs is all but the order in which rows were written; few rows are sorted.
+    pub(crate) const fn order(self, conditions: &Conditions) -> &'static str {
+        match self {
+            Self::AsTheyLie => "",
+            Self::ByRun if conditions.led => "ORDER BY +d.run_id",
+            Self::ByRun => "ORDER BY d.run_id",
+        }
+    }
+}
+
+/// Reads every row that matches.
 pub(crate) fn each(
     connection: &Connection,
     conditions: Conditions,
     with_disk: bool,
-    order: &str,
+    reading: Reading,
     mut take: impl FnMut(&Summand<'_>) -> Result<()>,
 ) -> Result<()> {
     let disk = if with_disk { "d.disk" } else { "''" };
@@ -65,6 +80,7 @@ pub(crate) fn each(
         "SELECT d.namespace_id, d.job_id, d.vm_id, d.run_id, d.status = 'done', d.started_ms, d.finished_ms, \
          {disk}, {COUNTS} FROM details d"
     );
+    let order = reading.order(&conditions);
     conditions.each(connection, (&select, order), |row| take(&read(row).or_error("read")?))
 }
 
@@ -108,7 +124,7 @@ pub(crate) mod kept {
 
     use super::super::super::convert::{OrCatalogError, id, kept_sum};
     use super::super::super::select::Conditions;
-    use super::RowRefs;
+    use super::{Reading, RowRefs};
     use crate::{DetailRow, Result, RowStatus};
 
     /// The end of a sum, as in the triggers.
@@ -180,7 +196,7 @@ pub(crate) mod kept {
     /// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
     pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
         let mut counted: HashMap<([u8; 16], [u8; 16]), [i64; 7]> = HashMap::new();
-        super::each(connection, Conditions::default(), false, "", |summand| {
+        super::each(connection, Conditions::default(), false, Reading::AsTheyLie, |summand| {
             let RowRefs { job, vm, .. } = summand.refs;
             let sums = counted.entry((job, vm)).or_default();
             for (sum, value) in sums.iter_mut().zip(columns(&summand.row)) {

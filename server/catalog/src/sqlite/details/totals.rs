@@ -1,6 +1,6 @@
 //! Rows added up per group, sorted, a page at a time, in one pass over the rows, run by run.
 //!
-//! Memory is what the groups need, and these are VMs, jobs and disks: what grows with history, runs, is counted as it
+//! (H11) Memory is what the groups need, and these are VMs, jobs and disks: what grows with history, runs, is counted as it
 //! comes and forgotten, but for the latest of each group, for the trend. Of groups that are runs, only the first ones are
 //! kept.
 
@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use super::super::select::{Names, Window};
 use super::filter;
 use super::sorted::{Number, compare_keys};
-use super::sums::{self, BY_RUN, Group, RowRefs, Summand};
+use super::sums::{self, Group, Reading, RowRefs, Summand};
 use crate::wire::add_to;
 use crate::{
     CatalogError, DetailFilter, DetailSort, DetailTotals, RUNS_LISTED_MAX, Result, TREND_POINTS, TotalsBy,
@@ -42,7 +42,7 @@ pub(crate) fn page(
     let mut groups: HashMap<Group, Sums> = HashMap::new();
     let mut jobs = JobTrends::default();
     let mut run = None;
-    sums::each(connection, conditions, by == TotalsBy::Disk, BY_RUN, |summand| {
+    sums::each(connection, conditions, by == TotalsBy::Disk, Reading::ByRun, |summand| {
         // Every row of a run comes before those of the next.
         if by == TotalsBy::Run && run.replace(summand.refs.run).is_some_and(|run| run != summand.refs.run) {
             for (_, sums) in groups.drain() {

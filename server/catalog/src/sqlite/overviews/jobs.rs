@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::convert::{OrCatalogError, count, id, kept_sum};
 use super::super::details::filter;
-use super::super::details::sums::{self, kept};
+use super::super::details::sums::{self, Reading, kept};
 use super::super::namespaces as table;
 use super::super::select::Conditions;
 use super::vms::LATEST;
@@ -80,7 +80,7 @@ fn windows(
             ..DetailFilter::default()
         };
         let Some(conditions) = filter::of_all(connection, &filter)? else { return Ok(Vec::new()) };
-        sums::each(connection, conditions, false, "", |summand| {
+        sums::each(connection, conditions, false, Reading::AsTheyLie, |summand| {
             for (since_ms, runs, totals) in &mut windows {
                 if since_ms.is_some_and(|since_ms| summand.row.started_ms >= since_ms) {
                     runs.insert(summand.refs.run);

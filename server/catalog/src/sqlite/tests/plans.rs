@@ -8,7 +8,7 @@ use super::*;
 use crate::sqlite::details::history;
 use crate::sqlite::{backups, details, overviews};
 use crate::testing::fixture::all_pages;
-use crate::{BackupFilter, DetailFilter};
+use crate::{BackupFilter, DetailFilter, SortOrder};
 
 fn plan(connection: &Connection, (select, conditions, order): (&str, &str, &str)) -> String {
     let joint = match (select.contains("WHERE"), conditions.starts_with("WHERE")) {
@@ -111,13 +111,29 @@ fn whole_answers_are_read_by_index_only_where_it_saves() {
         let plan = plan(&raw, ("SELECT d.rowid, d.bytes FROM details d", &conditions, ""));
         assert!(plan.starts_with(expected), "{filter:?}\n{plan}");
     }
-    // Rows that are not done are few, and have an index; runs come one after the other without being sorted.
-    let failed = DetailFilter { statuses: Some(vec![crate::RowStatus::Failed]), ..none.clone() };
-    let conditions = details::filter::of_all(&raw, &failed).unwrap().unwrap().text();
-    let unsorted = plan(&raw, ("SELECT d.rowid FROM details d", &conditions, ""));
-    assert!(unsorted.contains("USING INDEX details_without_backup"), "{unsorted}");
-    let by_run = plan(&raw, ("SELECT d.bytes FROM details d", "true", details::sums::BY_RUN));
-    assert_eq!(by_run, "SCAN d USING INDEX details_of_run");
+    // Rows that are not done are few, and have an index in order of their end.
+    let failed = DetailFilter {
+        statuses: Some(vec![crate::RowStatus::Failed, crate::RowStatus::Aborted, crate::RowStatus::Expired]),
+        ..none.clone()
+    };
+    let conditions = details::filter::of_all(&raw, &failed).unwrap().unwrap();
+    let latest =
+        details::sorted::by(SortOrder { by: crate::DetailSort::Finished, descending: true }, &conditions);
+    walks(
+        &plan(&raw, ("SELECT d.rowid FROM details d", &conditions.text(), &latest)),
+        "d",
+        "details_failed_by_end",
+    );
+    // Runs come one after the other without being sorted, unless an index finds the few rows that match.
+    let week = DetailFilter { since_ms: Some(late), ..none.clone() };
+    for (filter, expected) in [
+        (&none, "SCAN d USING INDEX details_of_run"),
+        (&week, "SEARCH d USING INDEX details_by_start (started_ms>?)\nUSE TEMP B-TREE FOR ORDER BY"),
+    ] {
+        let conditions = details::filter::of_all(&raw, filter).unwrap().unwrap();
+        let order = details::sums::Reading::ByRun.order(&conditions);
+        assert_eq!(plan(&raw, ("SELECT d.bytes FROM details d", &conditions.text(), order)), expected);
+    }
     // Names are looked up once, not for every row.
     let search = DetailFilter { search: Some("web".into()), ..none };
     let conditions = details::filter::of_all(&raw, &search).unwrap().unwrap().text();

@@ -146,7 +146,7 @@ fn undo_later(raw: &rusqlite::Connection) {
          ALTER TABLE namespaces DROP COLUMN key_id; DROP TABLE reported_regions; \
          ALTER TABLE verifications DROP COLUMN by_agent; ALTER TABLE backups DROP COLUMN agent_verified_ms; \
          ALTER TABLE vms DROP COLUMN agent_verified_ms; ALTER TABLE repository DROP COLUMN generation; \
-         ALTER TABLE backups DROP COLUMN accepted_change; DROP TABLE detail_sums; ALTER TABLE jobs DROP COLUMN runs",
+         ALTER TABLE backups DROP COLUMN accepted_change; DROP TABLE detail_sums; DROP INDEX details_failed_by_end; ALTER TABLE jobs DROP COLUMN runs",
     )
     .unwrap();
 }
