@@ -90,7 +90,7 @@ pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTo
 pub use remote::Remote;
 pub use retain::{Extended, Extending, Keep};
 pub use shared::Travels;
-pub use survey::{SurveyError, survey, survey_missing};
+pub use survey::{Missing, SurveyError, survey, survey_missing};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};
 pub use thawed::{ThawCacheLimits, ThawCacheTotals};
 pub use volume::TieredVolume;
