@@ -199,7 +199,7 @@ pub(crate) fn find_missing(
 }
 
 /// What else can be done in a recovery.
-const WITHOUT: &str = "or recover without it, with settings that do not name s3: then containers that are missing here are recorded \
+const WITHOUT: &str = "or recover without the bucket, with settings that do not name s3: then containers that are missing here are recorded \
                        as damage, and naming s3 later does not look for them";
 
 /// A recovery from a volume must not go on without the bucket.
