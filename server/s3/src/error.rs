@@ -138,11 +138,12 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Whether a certificate was refused. rustls says so within an error of the system, whose causes do not show its type.
+/// Whether a certificate was refused because of who issued it, and not because it has expired or is of another name. rustls
+/// says so within an error of the system, whose causes do not show its type.
 fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.to_string().contains("invalid peer certificate") {
+        if error.to_string().contains("invalid peer certificate: UnknownIssuer") {
             return true;
         }
         cause = error.source();
@@ -442,6 +443,17 @@ mod tests {
     struct Link {
         text: &'static str,
         source: Option<Box<Self>>,
+    }
+
+    /// Another certificate of who issued it makes one that has expired no better.
+    #[test]
+    fn only_an_unknown_issuer_is_to_be_trusted() {
+        let is_advised =
+            |why: &str| is_untrusted(&std::io::Error::other(format!("invalid peer certificate: {why}")));
+        assert!(is_advised("UnknownIssuer"));
+        for why in ["Expired", "certificate expired: verification time 9 (UNIX)", "NotValidForName"] {
+            assert!(!is_advised(why), "{why}");
+        }
     }
 
     /// Down to the first cause, which is the one that helps.

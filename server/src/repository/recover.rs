@@ -22,7 +22,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
-use super::tiers::{bring, find_missing};
+use super::tiers::{bring, bucket_of, find_missing};
 use super::{BLOBS, Brought, catalog_path, encryption, record_path};
 use crate::config::Settings;
 use crate::error::ServiceError;
@@ -127,9 +127,13 @@ impl Recovery {
             ))
         })?;
         encryption::refuse_plain(&local, &volume, &data_dir, repository)?;
+        let bucket = bucket_of(repository, settings)?;
         adopt_volume(&from, &data_dir.join(BLOBS))?;
         // (T15) Before anything is called lost.
-        let missing = find_missing(&local, repository, settings, &Budget::find(settings)?, clock)?;
+        let missing = match bucket {
+            Some(bucket) => find_missing(&local, bucket, settings, &Budget::find(settings)?, clock)?,
+            None => None,
+        };
         Ok(Self { data_dir, volume, repository, brought: None, missing, _locks: locks })
     }
 
@@ -148,15 +152,16 @@ impl Recovery {
         let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
         let locks = vec![FolderLock::take(&data_dir)?];
         refuse_catalog(&data_dir, "recovery never replaces a catalog; name another --data-dir")?;
-        if !record_path(&data_dir).exists() && data_dir.join(BLOBS).exists() {
+        let blobs = data_dir.join(BLOBS);
+        // A recovery from a folder makes a record, too, and a link.
+        if blobs.is_symlink() || (!record_path(&data_dir).exists() && blobs.exists()) {
             return Err(ServiceError::invalid(format!(
                 "{} holds a volume already; name an empty --data-dir",
                 data_dir.display()
             )));
         }
         let budget = Budget::find(settings)?;
-        let local: Arc<dyn Volume> =
-            Arc::new(LocalVolume::open(data_dir.join(BLOBS)).map_err(EngineError::from)?);
+        let local: Arc<dyn Volume> = Arc::new(LocalVolume::open(blobs).map_err(EngineError::from)?);
         let (raw, brought) = bring(local, settings, &budget, clock)?;
         let volume = encryption::recovered(&raw, settings, kit, clock)?;
         let repository = repository_on(&*volume)?.ok_or_else(|| {

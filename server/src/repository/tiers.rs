@@ -110,7 +110,7 @@ pub(crate) fn bring(
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Volume>, Brought), ServiceError> {
     let made_here = Arc::clone(&local);
-    let opened = open(local, settings, budget, clock)?;
+    let opened = open(local, open_bucket(settings)?, settings, budget, clock)?;
     let Some((volume, tiers)) = opened else { return Err(ServiceError::defect("no bucket is named")) };
     let Some(bucket) = &tiers.bucket else { return Err(ServiceError::defect("no bucket is named")) };
     let unavailable = |error: &dyn std::fmt::Display| {
@@ -134,52 +134,81 @@ pub(crate) fn bring(
     Ok((Arc::new(volume), brought))
 }
 
-/// Looks in the bucket of the settings, if they name one, for containers that `local` lacks: a copy of the volume of
-/// `repository`, whose record is lost. Returns where that is and how many they are; from then on they are read from there.
+/// The bucket of the settings, if they name one, for a recovery from a volume of `repository`. Nothing is made here: a wrong
+/// name must not become that of this data folder's copies.
 ///
 /// # Errors
-/// `Unavailable` when the bucket cannot be listed: nothing may be called lost then. `Invalid`, when it is another
-/// repository's.
+/// `Unavailable` when it cannot be asked; `Invalid` when it holds nothing of a repository, or another's.
+pub(crate) fn bucket_of(
+    repository: RepositoryId,
+    settings: &Settings,
+) -> Result<Option<Bucket>, ServiceError> {
+    let Some(bucket) = open_bucket(settings)? else { return Ok(None) };
+    let location = &bucket.location;
+    match repository_on(&*bucket.store).map_err(|error| cannot_ask(location, &error))? {
+        Some(found) if found == repository => Ok(Some(bucket)),
+        Some(other) => Err(ServiceError::invalid(format!(
+            "{location} holds copies of repository {other}, not of {repository}"
+        ))),
+        None => Err(ServiceError::invalid(format!(
+            "{location}, where containers may lie that are missing here, holds nothing of a repository: check s3; {WITHOUT}"
+        ))),
+    }
+}
+
+/// Looks in `bucket`, found with [`bucket_of`], for containers that `local` lacks: a copy of the volume, whose record is lost.
+/// Returns where that is and how many they are; from then on they are read from there.
+///
+/// # Errors
+/// `Unavailable` when the bucket cannot be listed: nothing may be called lost then. `Invalid` when files of `local` would
+/// hide containers of the bucket.
 pub(crate) fn find_missing(
     local: &Arc<dyn Volume>,
-    repository: RepositoryId,
+    bucket: Bucket,
     settings: &Settings,
     budget: &Budget,
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<(String, u64)>, ServiceError> {
-    if settings.s3.is_none() {
-        return Ok(None);
-    }
-    let opened = open(Arc::clone(local), settings, budget, clock)?;
-    let Some((volume, Tiers { location, copies, bucket: Some(bucket), .. })) = opened else {
-        return Ok(None);
-    };
-    let unavailable = |error: &dyn std::fmt::Display| {
-        let text = format!(
-            "cannot read {location}, where containers may lie that are missing here: {error}. Try again when it can be reached; \
-             or recover without it, with settings that do not name s3"
-        );
-        ServiceError::new(ErrorCode::Unavailable, text)
-    };
-    if let Some(other) = repository_on(&*bucket).map_err(|error| unavailable(&error))?
-        && other != repository
-    {
-        let text = format!("{location} holds copies of repository {other}, not of {repository}");
-        return Err(ServiceError::invalid(text));
-    }
-    let count = survey_missing(&**local, &*bucket, copies.record()).map_err(|error| match error {
-        SurveyError::Volume(error) => unavailable(&error),
+    let location = bucket.location.clone();
+    let record = Record::open_or_create(&record_path(&settings.data_dir), &location).map_err(record_error)?;
+    let missing = survey_missing(&**local, &*bucket.store, &record).map_err(|error| match error {
+        SurveyError::Volume(error) => cannot_ask(&location, &error),
         SurveyError::Record(error) => record_error(error),
     })?;
-    if count == 0 {
+    drop(record);
+    if missing.unequal > 0 {
+        return Err(ServiceError::invalid(format!(
+            "{} containers have another length here than in {location} (the log names them). Move these files away, so that the \
+             bucket's are used, and recover again; {WITHOUT}",
+            missing.unequal
+        )));
+    }
+    if missing.count == 0 {
         return Ok(None);
     }
     note_made_of_bucket(&**local).map_err(EngineError::from)?;
+    // (T15) It has a record now: none is made of all that lies in the bucket.
+    let Some((volume, _)) = open(Arc::clone(local), Some(bucket), settings, budget, clock)? else {
+        return Err(ServiceError::defect("no bucket is named"));
+    };
     volume.fetch_ends(FETCH_THREADS, &mut Fetched::default()).map_err(|error| match error {
-        FetchError::Volume(error) => unavailable(&error),
+        FetchError::Volume(error) => cannot_ask(&location, &error),
         FetchError::Record(error) => record_error(error),
     })?;
-    Ok(Some((location, count)))
+    Ok(Some((location, missing.count)))
+}
+
+/// What else can be done in a recovery.
+const WITHOUT: &str = "or recover without the bucket, with settings that do not name s3: then containers that are missing here are recorded \
+                       as damage, and naming s3 later does not look for them";
+
+/// A recovery from a volume must not go on without the bucket.
+fn cannot_ask(location: &str, error: &dyn std::fmt::Display) -> ServiceError {
+    let text = format!(
+        "cannot read {location}, where containers may lie that are missing here: {error}. Try again when it can be reached; \
+         {WITHOUT}"
+    );
+    ServiceError::new(ErrorCode::Unavailable, text)
 }
 
 /// What recovery found in a bucket, and took.
@@ -206,14 +235,28 @@ pub(crate) fn around(
     budget: &Budget,
     clock: &Arc<dyn Clock>,
 ) -> Result<Opened, ServiceError> {
-    match open(Arc::clone(&local), settings, budget, clock)? {
+    match open(Arc::clone(&local), open_bucket(settings)?, settings, budget, clock)? {
         Some((volume, tiers)) => Ok((Arc::new(volume), Some(Arc::new(tiers)))),
         None => Ok((local, None)),
     }
 }
 
+/// The bucket that the settings name.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    store: Arc<S3Volume>,
+    location: String,
+}
+
+fn open_bucket(settings: &Settings) -> Result<Option<Bucket>, ServiceError> {
+    let Some(config) = s3_config(settings)? else { return Ok(None) };
+    let location = config.location();
+    Ok(Some(Bucket { store: Arc::new(S3Volume::open(config).map_err(open_error)?), location }))
+}
+
 fn open(
     local: Arc<dyn Volume>,
+    bucket: Option<Bucket>,
     settings: &Settings,
     budget: &Budget,
     clock: &Arc<dyn Clock>,
@@ -221,10 +264,8 @@ fn open(
     let path = record_path(&settings.data_dir);
     let needs_bucket = has_moved_containers(&*local).map_err(EngineError::from)?;
     let lacks_record = !Record::is_at(&path).map_err(record_error)? && needs_bucket;
-    let (remote, record, bucket, location) = match s3_config(settings)? {
-        Some(config) => {
-            let location = config.location();
-            let bucket = Arc::new(S3Volume::open(config).map_err(open_error)?);
+    let (remote, record, bucket, location) = match bucket {
+        Some(Bucket { store: bucket, location }) => {
             if lacks_record {
                 make_record_anew(&path, &location, &bucket)?;
             }

@@ -29,15 +29,23 @@ pub fn adopt(made: &File, path: &Path) -> io::Result<()> {
 }
 
 /// Makes an empty file that is given to the owner of its folder as in [`adopt`], for a database that is opened by its name
-/// next; one that is there stays as it is.
+/// next. One that is there stays as it is, unless it is empty: then a crash came before it was given.
 ///
 /// # Errors
 /// The system's.
 pub fn create(path: &Path) -> io::Result<()> {
-    match File::options().write(true).create_new(true).mode(0o600).open(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        made => adopt(&made?, path),
-    }
+    let made = match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let found = fs::symlink_metadata(path)?;
+            // A database is not opened here: closing it would drop the locks that this process has on it.
+            if !found.is_file() || found.len() > 0 || found.uid() != 0 {
+                return Ok(());
+            }
+            File::options().read(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
+        }
+        made => made,
+    };
+    adopt(&made?, path)
 }
 
 /// As [`adopt`], of a folder that was just made.

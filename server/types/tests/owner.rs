@@ -24,6 +24,13 @@ fn what_has_another_name_or_is_a_link_is_not_given_away() {
     fs::write(&database, b"x").unwrap();
     create(&database).unwrap();
     assert_eq!((uid(&database), fs::read(&database).unwrap()), (USER, b"x".to_vec()));
+    // A crash came right after it was made; what has content may be another's.
+    let (unfinished, full) = (folder.join("unfinished"), folder.join("full"));
+    fs::write(&unfinished, b"").unwrap();
+    fs::write(&full, b"x").unwrap();
+    create(&unfinished).unwrap();
+    create(&full).unwrap();
+    assert_eq!((uid(&unfinished), uid(&full)), (USER, 0));
 
     let (theirs, linked) = (root.path().join("theirs"), folder.join("linked"));
     fs::write(&theirs, b"x").unwrap();

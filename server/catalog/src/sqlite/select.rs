@@ -17,7 +17,7 @@ pub(crate) struct Conditions {
     texts: Vec<String>,
     values: Vec<Value>,
     /// An index finds what matches, which is little: it must not be passed over for one that is in some order.
-    pub(super) led: bool,
+    pub(crate) led: bool,
 }
 
 impl Conditions {

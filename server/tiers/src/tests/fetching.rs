@@ -1,6 +1,10 @@
 //! A data folder made of the bucket.
 
+use holdfast_volume::BlobChecksum;
+
 use super::*;
+use crate::Missing;
+use crate::record::Flaw;
 
 const LONG: usize = 3 << 20;
 
@@ -39,10 +43,8 @@ fn a_recovery_finds_the_containers_it_lacks_and_nothing_that_was_deleted() {
     put(&world.local, &here, &[7; 50]);
     put(&world.local, &format!("{converted}-"), &[7; 66]);
 
-    for _ in 0..2 {
-        let found = survey_missing(&world.local, &*world.bucket, &world.record());
-        assert_eq!(found.unwrap(), 1, "repeating it does nothing");
-    }
+    let found = survey_missing(&world.local, &*world.bucket, &world.record());
+    assert_eq!(found.unwrap(), Missing { count: 1, unequal: 0 });
     let known = |text: &str| world.record().visible(&name(text)).unwrap();
     assert_eq!(known(&moved), Some(50));
     let unknown = [here, converted, container(5), "points/00/deleted".into(), "snapshots/9".into()];
@@ -50,4 +52,47 @@ fn a_recovery_finds_the_containers_it_lacks_and_nothing_that_was_deleted() {
 
     world.bucket.fail_next(OpKind::List, 1, Fault::Unavailable);
     survey_missing(&world.local, &*world.bucket, &world.record()).unwrap_err();
+}
+
+/// (T15) A crash came, or the copy had a record: what that knows stays.
+#[test]
+fn a_repeated_recovery_changes_nothing_that_is_known() {
+    let world = World::new();
+    let (moved, gone, asked) = (name(&container(1)), name(&container(2)), name(&container(3)));
+    for there in [&moved, &gone, &asked] {
+        put(&world.stored, there.as_str(), &[7; 50]);
+    }
+    let survey_again = || survey_missing(&world.local, &*world.bucket, &world.record()).unwrap().count;
+    assert_eq!(survey_again(), 3);
+    put(&world.stored, &format!("ends/{asked}"), b"ends");
+    let record = world.record();
+    record.note_flaw(&moved, Some(&Flaw::Content), 1).unwrap();
+    record.proved(&moved, Some(BlobChecksum::Crc32c(7)), Some("tag")).unwrap();
+    record.note_frozen(&asked, "DEEP_ARCHIVE").unwrap();
+    record.note_asking(&asked, 5).unwrap();
+    record.note_removal(&gone).unwrap();
+    let (known, cold) = (record.known_one(&moved).unwrap(), record.cold(&asked).unwrap());
+
+    assert_eq!(survey_again(), 2, "what is to go is not there");
+    assert_eq!(record.known_one(&moved).unwrap(), known);
+    assert_eq!(known.unwrap().flaw, Some(Flaw::Content));
+    assert_eq!(record.cold(&asked).unwrap(), cold);
+    assert_eq!(cold.unwrap().asked_ms, Some(5));
+}
+
+/// (T15) A file that a copy lacks the rest of does not hide the bucket's.
+#[test]
+fn a_file_of_another_length_is_not_taken_for_the_container() {
+    let world = World::new();
+    let (cut, converted) = (container(1), container(2));
+    for there in [&cut, &converted] {
+        put(&world.stored, there, &[7; 50]);
+        put(&world.local, there, &[7; 20]);
+    }
+    put(&world.local, &format!("{converted}-"), &[7; 66]);
+    let found = survey_missing(&world.local, &*world.bucket, &world.record());
+    assert_eq!(found.unwrap(), Missing { count: 0, unequal: 1 });
+    world.local.remove(&name(&cut)).unwrap();
+    let found = survey_missing(&world.local, &*world.bucket, &world.record());
+    assert_eq!(found.unwrap(), Missing { count: 1, unequal: 0 });
 }

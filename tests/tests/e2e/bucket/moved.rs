@@ -140,6 +140,10 @@ fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lo
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("holds copies of repository"), "{said}");
     site.bucket.replace("site/repository", mark);
+    assert!(
+        !new.join("tiers.db").exists() && !new.join("blobs").exists(),
+        "nothing is made of a wrong bucket"
+    );
 
     let (status, said) = site.maintain(&new, "recover", &from);
     assert!(status.success(), "{said}");
