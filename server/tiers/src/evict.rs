@@ -22,8 +22,9 @@ use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Owner, RemoteVolume, Volu
 
 use crate::compare::{There, compare, pieces};
 use crate::lease::Lease;
-use crate::record::{Flaw, Record, RecordError, SurveyError};
+use crate::record::{Flaw, Record, RecordError};
 use crate::shared::Shared;
+use crate::survey::SurveyError;
 use crate::waiting::{ENDS, Kind};
 
 /// The folder of ends. It is neither listed as part of the repository nor copied.
