@@ -156,7 +156,7 @@ fn indexes_and_rests_of_restore_points_are_healed() {
     assert_eq!(catalog.all_backup_ids().count(), 39);
 }
 
-/// Statistics: whatever is wrong with their table, it is made anew.
+/// Statistics: where SQLite can drop their table, it is made anew, and else the catalog counts as damaged.
 #[test]
 fn sums_whose_pages_are_damaged_are_made_anew() {
     let home = built();
@@ -168,6 +168,7 @@ fn sums_whose_pages_are_damaged_are_made_anew() {
     let pages = ["detail_sums", "detail_sums_of_vm"].map(page);
     drop(raw);
     let bytes = std::fs::read(&home.path).unwrap();
+    let mut healed = 0;
     // Bytes of the cells, from the end of the page; some are beyond what is used.
     for at in pages.iter().flat_map(|page| (page * 4096 - 90)..page * 4096) {
         let home = Home::new();
@@ -176,11 +177,20 @@ fn sums_whose_pages_are_damaged_are_made_anew() {
         std::fs::write(&home.path, damaged).unwrap();
         let catalog = open_any(&home.path).unwrap();
         if !catalog.damage_check(Box::new(|| true)).unwrap().unwrap().is_empty() {
-            assert_eq!(catalog.heal().unwrap(), Vec::<String>::new(), "byte {at}");
+            match catalog.heal() {
+                Ok(left) => assert_eq!(left, Vec::<String>::new(), "byte {at}"),
+                // SQLite drops no table whose cells it cannot tell apart.
+                Err(error) => {
+                    is_corrupt(&error);
+                    continue;
+                }
+            }
+            healed += 1;
         }
         catalog.mend_sums(Box::new(|| true)).unwrap().unwrap();
         assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new(), "byte {at}");
     }
+    assert!(healed > 0);
 }
 
 /// A disk that is gone takes its restore point along: the point brings both back.
