@@ -55,7 +55,7 @@ fn sources(folder: &Path, in_src: bool, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if TESTS.contains(&name.as_str()) || name == "target" {
+        if TESTS.contains(&name.as_str()) || (name == "target" && !in_src) {
             continue;
         }
         if path.is_dir() {
