@@ -195,7 +195,7 @@ impl Look {
         let files: Files =
             self.files.iter().filter(|(id, _)| inside(**id)).map(|(&id, &file)| (id, file)).collect();
         let before = summary.damaged_containers;
-        let left = recovery::take_in(&*core.catalog, &core.store, &files, summary, &NoProgress)?;
+        let left = recovery::take_in(&core.catalog, &core.store, &files, summary, &NoProgress)?;
         if let Some((_, error)) = left.refused {
             return Err(error.into());
         }

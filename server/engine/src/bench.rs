@@ -106,8 +106,7 @@ pub fn measure(engine: &Engine, made: &Made) -> Result<Measured, EngineError> {
     let (scope, control) = (Scope::all(), Control::default());
     let mut measured = Measured { references: 0, live_chunks: 0, containers: 0, windows: 0 };
     let mut after = None;
-    while let Some((candidates, last)) =
-        Candidates::window(&*core.catalog, after, WINDOW_BYTES, is_live_data)?
+    while let Some((candidates, last)) = Candidates::window(&core.catalog, after, WINDOW_BYTES, is_live_data)?
     {
         let marked = mark(core, &roots, &candidates, &scope, &control)?;
         if let Some(finding) = marked.incomplete.values().flatten().next() {

@@ -61,7 +61,7 @@ fn mend_sums(catalog: &Catalog, go_on: GoOn) {
         Ok(Some(wrong)) if wrong.is_empty() => {}
         Ok(Some(wrong)) => tracing::warn!(?wrong, "sums in the catalog were wrong, and were made anew"),
         Err(error) => {
-            tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again tomorrow")
+            tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again tomorrow");
         }
     }
 }
@@ -112,7 +112,7 @@ pub(crate) fn explain(error: EngineError, location: &str) -> EngineError {
 /// catalog's and the volume's.
 pub(crate) fn run(core: &Core, sessions: &Sessions, go_on: GoOn) -> Result<bool, EngineError> {
     let location = core.location.as_str();
-    match look(&*core.catalog, &core.health, location, go_on)? {
+    match look(&core.catalog, &core.health, location, go_on)? {
         Looked::Stopped => return Ok(false),
         Looked::Damaged => core.check_writable()?,
         Looked::Sound | Looked::Healed => {}

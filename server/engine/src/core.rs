@@ -275,7 +275,7 @@ impl Core {
 
     /// (W12) Makes a container that is durable and indexed known to the catalog, with the next batch.
     pub(crate) fn note_sealed(&self, record: ContainerRecord) {
-        self.sealed.add(&*self.catalog, &*self.clock, record);
+        self.sealed.add(&self.catalog, &*self.clock, record);
     }
 
     /// A commit number above every one used before. One process commits, so it need not be reserved; one that is not

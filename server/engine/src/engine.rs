@@ -187,7 +187,7 @@ impl Engine {
         rebuild: bool,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        let Some(mut generation) = generation::of_newer_volume(&*parts.data, &*parts.catalog)? else {
+        let Some(mut generation) = generation::of_newer_volume(&*parts.data, &parts.catalog)? else {
             return Self::assemble_once(parts, rebuild, false, progress);
         };
         // (S3) Nothing is changed on the volume of another.
@@ -202,7 +202,7 @@ impl Engine {
         );
         let (first, is_settled) = Self::settle_older(&parts, progress)?;
         // (S10) Only now: a crash before begins anew, and so does a start after one that could not tell of all.
-        let is_settled = is_settled && note_settled(&*catalog, generation)?;
+        let is_settled = is_settled && note_settled(&catalog, generation)?;
         let mut parts = parts;
         if !is_settled {
             tracing::warn!("not all of the older catalog could be settled: the next start goes on with it");

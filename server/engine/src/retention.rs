@@ -65,7 +65,7 @@ fn tell_of_refusal(core: &Core, who: &str, why: &str) {
 
 fn finish_deletions(core: &Core) -> Result<(), EngineError> {
     let _changing = core.changing_points.lock();
-    points::finish_deletions(&*core.volume, &*core.catalog).map_err(|error| core.write_failure(error))?;
+    points::finish_deletions(&*core.volume, &core.catalog).map_err(|error| core.write_failure(error))?;
     Ok(())
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn reseal(core: &Core, ids: &[BackupId]) -> Result<(), EngineError> {
     core.unrecorded.check_known(ids)?;
     for id in ids {
         let _changing = core.changing_points.lock();
-        points::reseal(&*core.volume, &*core.catalog, core.repository, *id)
+        points::reseal(&*core.volume, &core.catalog, core.repository, *id)
             .map_err(|error| core.write_failure(error))?;
     }
     Ok(())

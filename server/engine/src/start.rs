@@ -79,10 +79,10 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     let Start { index, rebuild, older, .. } = start;
     let record = catalog.repository()?;
     // (S3) Nothing was changed so far.
-    identity::ensure(&*data, &*catalog, record.id, start.location, start.on_loss == OnLoss::Accept)?;
+    identity::ensure(&*data, &catalog, record.id, start.location, start.on_loss == OnLoss::Accept)?;
     // (W17)
     catalog.leave_free(start.reserve_bytes / 2);
-    let looked = catalog_check::at_start(&*catalog, &start.health, start.location);
+    let looked = catalog_check::at_start(&catalog, &start.health, start.location);
     let mut summary = OpenSummary {
         discarded_unfinished: data.discard_unfinished()? + index.discard_unfinished()?,
         index_rebuilt: rebuild,
@@ -103,19 +103,19 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     summary.clean = trusted.is_some();
     let store = store(&start, record.id, opened, leftovers)?;
     let mut rest = Rest::default();
-    adopt_sealed(&*catalog, &known, trusted, &mut rest)?;
+    adopt_sealed(&catalog, &known, trusted, &mut rest)?;
     // (L1) Before points are compared: what is left of a deleted restore point must not be entered.
-    settle("deletions of restore points", points::finish_deletions(&*data, &*catalog));
+    settle("deletions of restore points", points::finish_deletions(&*data, &catalog));
     // (S6) Restore points first: they bring the namespaces their containers belong to.
-    let look = Look { volume: &*data, catalog: &*catalog, repository: record.id, older, progress };
+    let look = Look { volume: &*data, catalog: &catalog, repository: record.id, older, progress };
     let missing = look.points(trusted.is_some(), &mut summary, &mut rest)?;
     summary.dropped_points = missing.deleted_count;
     let mut unread = Unread::default();
     points::note_found(&missing, &mut unread);
-    let numbers = first_numbers(&*catalog)?;
+    let numbers = first_numbers(&catalog)?;
     let known = Known { next: numbers.as_ref().map(|numbers| numbers.start), ..known };
     // (L5) What changed and was not sealed.
-    settle("changes of restore points", points::reseal_stale(&*data, &*catalog, record.id, &unread.points));
+    settle("changes of restore points", points::reseal_stale(&*data, &catalog, record.id, &unread.points));
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
     let (mut numbers, mut end) = (numbers.unwrap_or(0..0), known.next);

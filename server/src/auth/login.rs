@@ -84,7 +84,7 @@ impl Authenticator {
             csrf: csrf.hex(),
             expires_ms: now_ms.saturating_add(LOGIN_MS),
         };
-        create(&*self.catalog, &login, now_ms)?;
+        create(&self.catalog, &login, now_ms)?;
         self.audit_login("login", caller)?;
         Ok((login, Cookie(cookie.hex())))
     }
@@ -101,13 +101,13 @@ impl Authenticator {
         let ended = || ServiceError::new(ErrorCode::Unauthenticated, REFUSED);
         let key = Secret::from_hex(cookie).ok_or_else(ended)?.hash();
         let now_ms = self.clock.now_ms();
-        let mut login = find(&*self.catalog, &key, now_ms)?.ok_or_else(ended)?;
+        let mut login = find(&self.catalog, &key, now_ms)?.ok_or_else(ended)?;
         let token = self.catalog.token(login.token)?.map(|(token, _)| token);
         let token = token.filter(|token| token.is_usable(now_ms)).ok_or_else(ended)?;
         let end_ms = now_ms.saturating_add(LOGIN_MS);
         let due = end_ms.saturating_sub(login.expires_ms) >= SLIDE_MS;
         if let Some(_turn) = due.then(|| self.recording.try_acquire().ok()).flatten() {
-            match extend(&*self.catalog, &key, end_ms) {
+            match extend(&self.catalog, &key, end_ms) {
                 Ok(()) => login.expires_ms = end_ms,
                 // As for a token's last use: reading goes on when nothing can be written.
                 Err(error) => tracing::debug!(%error, "cannot extend a login"),
@@ -122,7 +122,7 @@ impl Authenticator {
     /// # Errors
     /// The catalog's errors.
     pub fn log_out(&self, caller: &Caller, login: &WebLogin) -> Result<(), ServiceError> {
-        delete(&*self.catalog, &login.key)?;
+        delete(&self.catalog, &login.key)?;
         self.audit_login("logout", caller)
     }
 
@@ -131,7 +131,7 @@ impl Authenticator {
     /// # Errors
     /// The catalog's errors.
     pub(crate) fn forget_ended_logins(&self) -> Result<(), ServiceError> {
-        prune(&*self.catalog, self.clock.now_ms())
+        prune(&self.catalog, self.clock.now_ms())
     }
 
     /// Returns true if the login of this key has not ended. Says nothing about its token. Blocks.
@@ -139,7 +139,7 @@ impl Authenticator {
     /// # Errors
     /// The catalog's errors.
     pub(super) fn login_lasts(&self, key: &LoginKey) -> Result<bool, ServiceError> {
-        Ok(find(&*self.catalog, key, self.clock.now_ms())?.is_some())
+        Ok(find(&self.catalog, key, self.clock.now_ms())?.is_some())
     }
 
     fn audit_login(&self, action: &str, caller: &Caller) -> Result<(), ServiceError> {

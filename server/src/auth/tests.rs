@@ -101,7 +101,7 @@ fn foreign_and_missing_namespaces_look_alike() {
     let (scoped, _) = fixture.token("scoped", Role::Backup, &["mine"], None);
     let (all, _) = fixture.token("all", Role::Backup, &[], None);
     let scoped = fixture.caller(&scoped);
-    let namespace = |caller: &Caller, name| caller.namespace(&*fixture.catalog, name, Action::Backup);
+    let namespace = |caller: &Caller, name| caller.namespace(&fixture.catalog, name, Action::Backup);
 
     assert_eq!(namespace(&scoped, "mine").unwrap().name, "mine");
     assert_eq!(namespace(&scoped, "").unwrap().name, "mine");

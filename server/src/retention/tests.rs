@@ -118,7 +118,7 @@ fn the_newest_whole_one_is_told_by_no_clock() {
     let now_ms = fixture.clock.now_ms();
     let rules = Rules { keep_last: 1, ..Rules::default() };
     let subject = (fixture.default.id, "web");
-    let decided = decide_vm(&*fixture.catalog, now_ms, subject, &|_| true, (&rules, &TimeZone::UTC));
+    let decided = decide_vm(&fixture.catalog, now_ms, subject, &|_| true, (&rules, &TimeZone::UTC));
     let decided = decided.unwrap().unwrap();
     let kept: Vec<_> = decided.iter().filter(|point| point.keep()).map(|point| point.id).collect();
     assert!(kept.contains(&last_whole), "{decided:?}");

@@ -118,7 +118,7 @@ impl Server {
         let identity = Identity::load_or_create(&settings.identity_source(), year(&*clock)?)?;
         let certificate = Certificate::of(&identity)?;
         let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
-        let first_token_created = ensure_first_token(&**engine.catalog(), &*clock, &token_path)?;
+        let first_token_created = ensure_first_token(engine.catalog(), &*clock, &token_path)?;
 
         let connections = Budget::find(settings).map_err(ServiceError::from)?.connections;
         let bind = async |what, address, connections, alpn: &[&[u8]]| {

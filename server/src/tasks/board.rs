@@ -401,7 +401,7 @@ impl Board {
             let due = all || now_ms.saturating_sub(entry.saved_ms) >= SAVE_INTERVAL_MS;
             if entry.dirty && due {
                 entry.saved_ms = now_ms;
-                save(&*self.catalog, entry);
+                save(&self.catalog, entry);
             }
         }
         self.entries.retain(|entry| entry.dirty || !entry.record.status.has_ended());

@@ -97,7 +97,7 @@ fn take_over(
     state: &mut DiskState,
     batch: &mut Vec<(u64, ExtentEntry)>,
 ) -> Result<(), EngineError> {
-    parent.check_digests(&*core.catalog, batch)?;
+    parent.check_digests(&core.catalog, batch)?;
     for (at, entry) in batch.drain(..) {
         state.took_over(parent.placing(at));
         state.recipe.set(at, entry)?;

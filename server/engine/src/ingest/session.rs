@@ -267,7 +267,7 @@ impl Session {
         first_extent: u64,
     ) -> Result<Option<v1::DigestBlock>, EngineError> {
         let Some(parent) = &self.disk(disk)?.parent else { return Ok(None) };
-        parent.digests(&*core.catalog, first_extent)
+        parent.digests(&core.catalog, first_extent)
     }
 
     pub(super) fn disk(&self, number: u32) -> Result<&DiskSlot, EngineError> {

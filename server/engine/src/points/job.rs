@@ -95,7 +95,7 @@ pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
         let refused = &mut |error: CatalogError| Err(error.into());
         let between = Between {
             volume: &*core.volume,
-            catalog: &*core.catalog,
+            catalog: &core.catalog,
             repository: core.repository,
             recovered: false,
             only: None,
@@ -106,7 +106,7 @@ pub(crate) fn record_rest(core: &Core) -> Result<(), EngineError> {
         core.unrecorded.note_unread(|unread| note_found(&found, unread));
     }
     let mut summary = OpenSummary::default();
-    let left = recovery::take_in(&*core.catalog, &core.store, &rest.files, &mut summary, &NoProgress)?;
+    let left = recovery::take_in(&core.catalog, &core.store, &rest.files, &mut summary, &NoProgress)?;
     if let Some((_, error)) = left.refused {
         return Err(error.into());
     }
@@ -190,7 +190,7 @@ fn write_one(core: &Core, id: BackupId) -> Result<bool, EngineError> {
 fn write_first(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
     let (id, revision) = (point.backup, point.revision);
     if core.catalog.point_state(id)?.is_some_and(|state| state.wanted > state.revision) {
-        return reseal(&*core.volume, &*core.catalog, core.repository, id).map(drop);
+        return reseal(&*core.volume, &core.catalog, core.repository, id).map(drop);
     }
     let name = PointName { backup: id, revision }.blob(point);
     match seal(&*core.volume, point.namespace.id, &name, &encode(core.repository, revision, point)?) {
@@ -205,7 +205,7 @@ fn write_first(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
 pub(super) fn write_anew(core: &Core, id: BackupId, above: u32) -> Result<(), EngineError> {
     core.unrecorded.check_known(&[id])?;
     core.catalog.mark_point_stale(id, above)?;
-    reseal_looking(&*core.volume, &*core.catalog, core.repository, id, true).map(drop)
+    reseal_looking(&*core.volume, &core.catalog, core.repository, id, true).map(drop)
 }
 
 /// Reads every page of every disk's recipe.

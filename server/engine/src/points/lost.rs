@@ -58,7 +58,7 @@ pub(crate) fn lost(
     if lost.is_empty() {
         return Ok(lost);
     }
-    let deleting = deleting(&*core.catalog)?;
+    let deleting = deleting(&core.catalog)?;
     lost.retain(|id| !deleting.contains(id));
     // Once more: a deletion may have ended, which removes the point first.
     let there = points::all_of(&*core.volume, &lost)?;
@@ -73,7 +73,7 @@ pub(crate) fn lost(
 pub(crate) fn enter_again(core: &Core, lost: &HashSet<BackupId>) -> Result<Comparison, EngineError> {
     let between = Between {
         volume: &*core.volume,
-        catalog: &*core.catalog,
+        catalog: &core.catalog,
         repository: core.repository,
         recovered: false,
         only: None,
@@ -171,5 +171,5 @@ fn give_up_of(
     core.catalog.mark_point_stale(backup, highest)?;
     // From here on the row says all that they said, so that sealing it anew replaces them (L5).
     core.catalog.note_point_sealed(backup, highest)?;
-    reseal_looking(&*core.volume, &*core.catalog, core.repository, backup, true).map(drop)
+    reseal_looking(&*core.volume, &core.catalog, core.repository, backup, true).map(drop)
 }

@@ -105,7 +105,7 @@ fn move_point(core: &Core, point: PointName) -> Result<(), EngineError> {
         return Ok(());
     }
     core.catalog.mark_point_stale(point.backup, point.revision)?;
-    reseal_looking(&*core.volume, &*core.catalog, core.repository, point.backup, true)
+    reseal_looking(&*core.volume, &core.catalog, core.repository, point.backup, true)
         .map(drop)
         .map_err(|error| core.write_failure(error))
 }

@@ -108,8 +108,7 @@ pub(super) fn attribute_in_windows(
     walk.run(&roots, |worker, task| worker.share_nodes(task), None)?;
     let mut sums = Sums::new(&holders);
     let mut after = None;
-    while let Some((candidates, last)) =
-        Candidates::window(&*core.catalog, after, window_bytes, is_live_data)?
+    while let Some((candidates, last)) = Candidates::window(&core.catalog, after, window_bytes, is_live_data)?
     {
         control.begin(Phase::Attributing, Pages::count(&roots));
         let window = Window { bits: AllBits::new(&candidates), chunks: Lists::default() };

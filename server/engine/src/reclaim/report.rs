@@ -202,7 +202,7 @@ pub(super) fn freed_in_windows(
     let mut freed = Freed { data_bytes: 0, recipe_bytes: 0, is_exact: true };
     let mut after = None;
     loop {
-        let window = Candidates::window(&*core.catalog, after, window_bytes, |row| {
+        let window = Candidates::window(&core.catalog, after, window_bytes, |row| {
             is_live_data(row) && namespaces.contains(&row.namespace)
         })?;
         let (candidates, last) = match (window, after) {

@@ -63,7 +63,7 @@ pub(crate) fn run_watched(
     loop {
         control.check()?;
         let looked_at = |record: &ContainerRecord| round.scope.is_settled(record.id);
-        let window = Candidates::window(&*core.catalog, after, WINDOW_BYTES, looked_at)?;
+        let window = Candidates::window(&core.catalog, after, WINDOW_BYTES, looked_at)?;
         let Some((candidates, last)) = window else { break };
         watch(RoundStep::Listed);
         round.window(&candidates, options, control, &mut report)?;

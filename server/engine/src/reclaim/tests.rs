@@ -27,7 +27,7 @@ const EXTENT: usize = 4 << 20;
 
 /// All candidates in one window.
 pub(super) fn all_of(engine: &Engine) -> Candidates {
-    let window = Candidates::window(&*engine.parts().0.catalog, None, u64::MAX, |_| true).unwrap();
+    let window = Candidates::window(&engine.parts().0.catalog, None, u64::MAX, |_| true).unwrap();
     window.map(|(all, _)| all).unwrap_or_default()
 }
 
@@ -180,8 +180,7 @@ fn windows_give_the_same_answer_as_all_at_once() {
     let whole = mark_all(&engine);
     let roots = Roots::load(engine.parts().0).unwrap();
     let (mut after, mut windows, mut found) = (None, 0, HashSet::new());
-    while let Some((one, last)) = Candidates::window(&*engine.parts().0.catalog, after, 1, |_| true).unwrap()
-    {
+    while let Some((one, last)) = Candidates::window(&engine.parts().0.catalog, after, 1, |_| true).unwrap() {
         assert_eq!(one.len(), 1, "no two containers fit a window of one byte");
         let marked = mark(engine.parts().0, &roots, &one, &Scope::all(), &Control::default()).unwrap();
         assert_eq!(marked.references, whole.references);

@@ -131,8 +131,7 @@ pub(super) fn freeze(
     let mut after = None;
     loop {
         control.check()?;
-        let Some((candidates, last)) = Candidates::window(&*core.catalog, after, WINDOW_BYTES, is_old)?
-        else {
+        let Some((candidates, last)) = Candidates::window(&core.catalog, after, WINDOW_BYTES, is_old)? else {
             return Ok(());
         };
         after = Some(last);
@@ -267,8 +266,7 @@ pub(super) fn move_away(
     let mut after = None;
     while !has_room(core, moving)? {
         control.check()?;
-        let Some((candidates, last)) = Candidates::window(&*core.catalog, after, WINDOW_BYTES, is_old)?
-        else {
+        let Some((candidates, last)) = Candidates::window(&core.catalog, after, WINDOW_BYTES, is_old)? else {
             break;
         };
         after = Some(last);

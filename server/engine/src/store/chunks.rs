@@ -110,8 +110,8 @@ impl ChunkStore {
     pub(crate) fn new(parts: StoreParts) -> Result<Self, EngineError> {
         let StoreParts { index, containers, catalog, clock, health, on_loss, leftovers, decoded_bytes } =
             parts;
-        let damage = DamageSet::load(&*catalog, clock.monotonic_ms())?;
-        let reported = Reported::load(&*catalog)?;
+        let damage = DamageSet::load(&catalog, clock.monotonic_ms())?;
+        let reported = Reported::load(&catalog)?;
         let decoded =
             DecodedRegions::new((decoded_bytes / REGION_PLAIN_MAX_BYTES as usize).max(DECODED_REGIONS_MIN));
         let losses = Losses::new(health, on_loss);

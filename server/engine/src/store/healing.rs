@@ -259,7 +259,7 @@ impl ChunkStore {
             return Ok(());
         }
         // (G10) Before: a catalog from before the condemnation would take these for lost.
-        generation::raise(volume, &*self.catalog)?;
+        generation::raise(volume, &self.catalog)?;
         for &(id, class) in containers {
             self.index.forget_container(id);
             self.forget_damaged(id);

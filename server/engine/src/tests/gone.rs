@@ -155,7 +155,7 @@ fn a_container_that_went_is_neither_damaged_nor_lost_nor_adopted() {
         let file = crate::recovery::ContainerFile { class: one.class, bytes: one.stored_bytes };
         let files = std::iter::once((one.id, file)).collect();
         let mut summary = crate::OpenSummary::default();
-        crate::recovery::take_in(&*core.catalog, &core.store, &files, &mut summary, &crate::NoProgress)
+        crate::recovery::take_in(&core.catalog, &core.store, &files, &mut summary, &crate::NoProgress)
             .unwrap();
         assert_eq!(summary, crate::OpenSummary::default());
         assert_eq!(core.catalog.container(one.id).unwrap(), None);

@@ -53,7 +53,7 @@ fn a_job_is_renamed_while_its_run_is_in_progress() {
             assert_eq!(catalog.backup(*id).unwrap().unwrap().job, "daily");
         }
     };
-    check(&**engine.catalog());
+    check(engine.catalog());
     check(&recovered(&bench, &volume).0);
     sound(&engine, 3);
 }

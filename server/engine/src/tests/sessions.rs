@@ -321,7 +321,7 @@ fn a_session_tells_what_it_relies_on() {
     backup(&engine, "web", &[("root", &disk)]).unwrap();
     backup(&engine, "db", &[("root", &other)]).unwrap();
     let all = |engine: &crate::Engine| -> std::collections::BTreeSet<u64> {
-        holdfast_catalog::Catalog::all_containers(&**engine.catalog()).map(|r| r.unwrap().id.get()).collect()
+        holdfast_catalog::Catalog::all_containers(engine.catalog()).map(|r| r.unwrap().id.get()).collect()
     };
     let before = all(&engine);
     assert_eq!(before.len(), 4, "data and recipe of two backups");
@@ -347,7 +347,7 @@ fn a_session_tells_what_it_relies_on() {
     assert!(!own.is_empty() && own.iter().all(|id| relied.contains(id)), "{own:?} {relied:?}");
     let found: Vec<u64> = before.intersection(&relied).copied().collect();
     let db = engine.catalog().latest_backup(super::namespace(&engine), "db").unwrap().unwrap();
-    let rows = holdfast_catalog::Catalog::all_containers(&**engine.catalog());
+    let rows = holdfast_catalog::Catalog::all_containers(engine.catalog());
     let of_db: Vec<u64> =
         rows.map(Result::unwrap).filter(|row| row.run == Some(db.run)).map(|row| row.id.get()).collect();
     assert_eq!(found, of_db, "the chunks and nodes it need not store again");

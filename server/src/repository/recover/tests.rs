@@ -47,7 +47,7 @@ fn create_token(catalog: &Catalog, number: u8, name: &str) -> TokenId {
 fn repository(folder: &Path) -> RepositoryId {
     let engine = open(folder);
     for (number, name) in [(1, "one"), (2, "two"), (3, "three")] {
-        let id = create_token(&**engine.catalog(), number, name);
+        let id = create_token(engine.catalog(), number, name);
         if number == 3 {
             engine.catalog().revoke_token(id).unwrap();
         }
