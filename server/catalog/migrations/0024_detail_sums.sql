@@ -17,10 +17,6 @@ CREATE TABLE detail_sums (
 ) WITHOUT ROWID;
 CREATE INDEX detail_sums_of_vm ON detail_sums (vm_id);
 
--- The latest failures, without reading the others.
-CREATE INDEX details_failed_by_end ON details (finished_ms DESC, started_ms, run_id, session_id, position)
-    WHERE status <> 'done';
-
 CREATE TRIGGER sums_of_new_row AFTER INSERT ON details BEGIN
     INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)
         SELECT new.job_id, new.vm_id, 1, new.status <> 'done', new.bytes, new.new_bytes, new.post_lc, new.meta_bytes,
@@ -72,3 +68,7 @@ CREATE TRIGGER jobs_moved_run AFTER UPDATE OF job_id ON runs BEGIN
     UPDATE jobs SET runs = runs - 1 WHERE id = old.job_id;
     UPDATE jobs SET runs = runs + 1 WHERE id = new.job_id;
 END;
+
+-- The latest failures, without reading the others.
+CREATE INDEX details_failed_by_end ON details (finished_ms DESC, started_ms, run_id, session_id, position)
+    WHERE status <> 'done';
