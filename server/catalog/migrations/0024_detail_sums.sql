@@ -68,7 +68,3 @@ CREATE TRIGGER jobs_moved_run AFTER UPDATE OF job_id ON runs BEGIN
     UPDATE jobs SET runs = runs - 1 WHERE id = old.job_id;
     UPDATE jobs SET runs = runs + 1 WHERE id = new.job_id;
 END;
-
--- The latest failures, without reading the others.
-CREATE INDEX details_failed_by_end ON details (finished_ms DESC, started_ms, run_id, session_id, position)
-    WHERE status <> 'done';

@@ -98,7 +98,8 @@ fn a_damaged_catalog_of_an_older_schema_opens_and_its_sums_are_made_later() {
     raw.execute_batch(
         "DROP TRIGGER sums_of_new_row; DROP TRIGGER sums_of_removed_row; DROP TRIGGER sums_of_changed_row; \
          DROP TRIGGER jobs_new_run; DROP TRIGGER jobs_removed_run; DROP TRIGGER jobs_moved_run; \
-         DROP TABLE detail_sums; ALTER TABLE jobs DROP COLUMN runs; PRAGMA user_version = 23",
+         DROP INDEX details_failed_by_end; DROP TABLE detail_sums; ALTER TABLE jobs DROP COLUMN runs; \
+         PRAGMA user_version = 23",
     )
     .unwrap();
     let root: i64 = raw
