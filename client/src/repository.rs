@@ -64,12 +64,12 @@ pub async fn get_backup(
     Ok(connection.catalog().get_backup(request).await?.into_inner())
 }
 
-/// What a report asked for.
+/// The answer to a report.
 #[derive(Debug, Default)]
 pub struct Reported {
     /// Oldest first.
     pub rows: Vec<v1::DetailRow>,
-    /// What agents proved of namespaces whose content only they can prove.
+    /// Proofs by agents of namespaces whose content only they can prove.
     pub agents: Vec<v1::AgentsProved>,
     /// Restore points of these rows that have less than the one before, as their backups were told to accept.
     pub accepted_changes: BTreeSet<String>,

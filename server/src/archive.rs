@@ -1,6 +1,6 @@
-//! What lies in the archive of the bucket: what of a restore point does, what bringing it back costs, and doing it.
+//! Thaws: how much of a restore point lies in the bucket's archive, what bringing it back costs, and doing it.
 //!
-//! What is thawed is what a restore would read: both look chunks up in the same way (`Engine::cold_parts`).
+//! A thaw brings back exactly what a restore would read: both look chunks up in the same way (`Engine::cold_parts`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) struct Part {
     pub(crate) thawing: Thawing,
 }
 
-/// What lies in none of `classes` is not thawed at all.
+/// Refuses a speed that none of `classes` offers. Objects in none of them are not thawed at all.
 fn check_speed(prices: &Prices, classes: &[String], wanted: &str) -> Result<(), ServiceError> {
     let offered =
         |speed: Thaw| classes.iter().any(|class| prices.thaws.contains_key(&(class.clone(), speed)));
@@ -49,7 +49,7 @@ fn check_speed(prices: &Prices, classes: &[String], wanted: &str) -> Result<(), 
     )))
 }
 
-/// Of the disks `has` of a restore point those that are meant, each once and in its order: `wanted`, or all. A walk is made
+/// Selects disks of a restore point, each once and in its order: those `wanted` among `has`, or all. A walk is made
 /// over the recipe of each.
 ///
 /// # Errors
@@ -169,7 +169,7 @@ impl Archives {
 /// Walks at once: more of them do not end sooner, and backups need the index, too.
 const AT_ONCE: usize = 4;
 
-/// Those that wait for one to end. Each has a thread of the pool of calls that block (512).
+/// Callers that wait for a thaw to end, at most. Each has a thread of the pool of calls that block (512).
 const WAITING_MAX: usize = 64;
 
 /// Between two questions whether to go on waiting.

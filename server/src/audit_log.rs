@@ -179,7 +179,7 @@ impl AuditLog {
 /// Addresses named one by one.
 const ADDRESSES_MAX: usize = 256;
 
-/// Of one network.
+/// Addresses kept of one network.
 const ADDRESSES_PER_NETWORK_MAX: usize = 16;
 
 /// Networks that stand for their addresses.

@@ -97,7 +97,7 @@ pub(super) async fn read_all(
 pub(super) struct Words<'a> {
     /// The verb of the sentences.
     pub(super) done: &'a str,
-    /// What is true of a disk of which nothing is bad.
+    /// The sentence about a disk of which nothing is bad.
     pub(super) proof: &'a str,
     /// Disks that were asked for and that the restore point does not have: without them the command is only partly done.
     pub(super) lacking: &'a [String],

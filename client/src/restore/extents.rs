@@ -52,7 +52,7 @@ struct Open {
     bytes: Pages,
     /// Offsets on the disk and lengths of what will not come.
     lost: Vec<(u64, u64)>,
-    /// Whether each chunk that came had been compared with its fingerprint.
+    /// True if each chunk that came had been compared with its fingerprint.
     is_checked: bool,
     room: Option<OwnedSemaphorePermit>,
 }
@@ -61,7 +61,7 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct SettledExtent {
     whole: WholeExtent,
-    /// What all of its bytes should hash to, if that is known and nothing is lost.
+    /// The digest of all its bytes, if it is known and nothing is lost.
     digest: Option<Fingerprint>,
     is_checked: bool,
     /// Offsets on the disk and lengths of what is not to be written, beside zeros.
@@ -141,7 +141,7 @@ impl WindowExtents {
         self.settle(start, &mut open, chunk.len() as u64)
     }
 
-    /// (R2) Whether an extent is what it should be: all of it, by its digest, or else each chunk by its fingerprint.
+    /// (R2) Proves an extent: all of it, by its digest, or else each chunk by its fingerprint.
     pub(super) fn prove(&self, settled: SettledExtent, cipher: &Cipher) -> Proof<'_> {
         let SettledExtent { mut whole, digest, is_checked, mut lost } = settled;
         let is_right = digest.map(|digest| cipher.digest(&whole.bytes) == digest);

@@ -72,7 +72,7 @@ pub(super) const STOPPED: ClientError = ClientError::Internal("a restore went on
 pub(super) struct Jobs {
     pool: Arc<DecodePool>,
     disk: String,
-    /// Whether each chunk is compared with its fingerprint, also where its extent's digest would prove it.
+    /// True if each chunk is compared with its fingerprint, also where its extent's digest would prove it.
     by_chunk: bool,
     target: Arc<dyn Target>,
     on_damage: OnDamage,

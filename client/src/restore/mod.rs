@@ -58,7 +58,7 @@ pub struct ReadSummary {
     /// Bytes decoded, checked and written, without zeros.
     pub data_bytes: u64,
     pub seconds: f64,
-    /// What could not be read, in order. Empty: every extent matched its digest, or its chunks their fingerprints.
+    /// Ranges that could not be read, in order. Empty: every extent matched its digest, or its chunks their fingerprints.
     pub bad: Vec<BadRange>,
     /// Of that, what some agent sealed as it is.
     pub false_chunks: Vec<FalseChunk>,

@@ -32,7 +32,7 @@ const BOUNCE_BYTES: usize = 64 << 10;
 pub(super) struct Uncached {
     /// The disk opened with `O_DIRECT`; `None` where that is refused.
     direct: Option<File>,
-    /// Whether a read from it was refused: some file systems let a file be opened so, and then refuse to read it.
+    /// True once a read from it was refused: some file systems let a file be opened so, and then refuse to read it.
     refused: AtomicBool,
 }
 

@@ -98,7 +98,7 @@ impl Catalog {
         self.report(|c| days(c, filter, by))
     }
 
-    /// What was protected at the end of each day: the bytes of the restore point each VM had finished last by
+    /// Returns protected bytes at the end of each day: the bytes of the restore point each VM had finished last by
     /// then, added up per group, in order of day, namespace and name. Only days on which a group's restore
     /// points changed are there; what was protected before `since_ms` is told as of its day. Statuses of the
     /// filter do not matter. `Invalid`: by run or disk.
@@ -132,7 +132,7 @@ impl Catalog {
         self.report(|c| sqlite::overviews::disks(c, namespaces, query))
     }
 
-    /// What is protected, and what was written since each of these times (`None`: ever), all of one moment.
+    /// Returns protected bytes, and bytes written since each of these times (`None`: ever), all of one moment.
     pub fn repository_overview(
         &self,
         namespaces: Option<&[NamespaceId]>,
@@ -154,14 +154,14 @@ impl Catalog {
         self.report(|c| sqlite::overviews::namespaces(c, namespaces))
     }
 
-    /// What each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than
+    /// Returns the bytes that each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than
     /// [`BACKUPS_PER_PAGE_MAX`](super::BACKUPS_PER_PAGE_MAX).
     pub fn backup_costs(&self, backups: &[BackupId]) -> Result<Vec<BackupCost>> {
         validate::at_once("backups", backups.len())?;
         self.report(|c| sqlite::overviews::backup_costs(c, backups))
     }
 
-    /// Those of these backups with a disk that was smaller than before, or gone, as they were told to accept.
+    /// The backups among these with a disk that was smaller than before, or gone, as they were told to accept.
     pub fn accepted_changes(&self, backups: &[BackupId]) -> Result<Vec<BackupId>> {
         self.report(|c| sqlite::overviews::accepted_changes(c, backups))
     }

@@ -48,7 +48,7 @@ impl Catalog {
         self.write(|tx| locks::change(tx, self.clock.as_ref(), ids, change, who))
     }
 
-    /// What the point of a restore point says, under its next revision, once [`change_locks`](Catalog::change_locks) has
+    /// Returns the point of a restore point, under its next revision, as it is once [`change_locks`](Catalog::change_locks) has
     /// changed it; `None`: that changes nothing. Fails as that does, and changes nothing.
     pub fn rehearse_lock(&self, id: BackupId, change: &LockChange) -> Result<Option<PointRecord>> {
         self.look_up(|c| points::rehearse(c, self.clock.as_ref(), id, change))

@@ -149,7 +149,7 @@ impl Action {
     ];
 }
 
-/// What a token is for.
+/// Roles of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// An agent: writes and reads back its own; never deletes.

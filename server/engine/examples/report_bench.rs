@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What the page asks that a browser shows all night.
+/// Times the questions of the page that a browser shows all night.
 fn overview(catalog: &Catalog) -> Result<()> {
     let now_ms = SystemClock.now_ms();
     let since = [1, 7].map(|days| Some(now_ms - days * 86_400_000));

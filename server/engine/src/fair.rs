@@ -14,7 +14,7 @@ use rayon::ThreadPool;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// As many times as work is handed in, a thread of the pool takes the work whose turn it is then: the threads' own
+/// For each piece of work handed in, a thread of the pool takes the piece whose turn it is then: the threads' own
 /// queue only counts, so its order does not matter.
 pub(crate) struct FairPool {
     threads: ThreadPool,

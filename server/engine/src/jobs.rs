@@ -51,7 +51,7 @@ pub trait Job: Send + Sync + fmt::Debug {
     /// a job run at the same time.
     ///
     /// # Errors
-    /// What went wrong; the next step tries the same piece again.
+    /// The cause; the next step tries the same piece again.
     fn step(&self, budget: &Budget) -> Result<Step, JobError>;
 
     /// How far it is; also while a step works. `None`: it comes round again and again and never ends.

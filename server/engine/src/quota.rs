@@ -1,4 +1,4 @@
-//! (A12) What namespaces may take: asked when a backup starts, and before every byte it adds.
+//! (A12) Quotas of namespaces: asked when a backup starts, and before every byte it adds.
 //!
 //! The catalog keeps the limits and the sums of what is committed. Here is added what backups in progress have taken so
 //! far and the catalog does not know yet, all under one lock a namespace: so two backups cannot pass a limit together
@@ -10,7 +10,7 @@
 //! | what a VM protects more than its newest restore point | its extents are accepted | the same |
 //! | one restore point | the start | the same |
 //!
-//! What adds nothing is never refused: at the limit of stored bytes an unchanged backup goes on, for which every
+//! A backup that adds nothing is never refused: at the limit of stored bytes an unchanged one goes on, for which every
 //! session may add [`RECIPE_ALLOWANCE_BYTES`] of recipes.
 //!
 //! A crash loses what is kept here, and with it the sessions it was about.

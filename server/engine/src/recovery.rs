@@ -321,7 +321,7 @@ const OPENED_TOGETHER: usize = 128;
 pub(crate) struct LeftOut {
     /// Containers left without a row, since the catalog took no change, and why.
     pub(crate) refused: Option<(Files, CatalogError)>,
-    /// (S12) Those that cannot be read now.
+    /// (S12) Files that cannot be read now.
     pub(crate) unread: Files,
 }
 

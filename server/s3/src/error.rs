@@ -138,7 +138,7 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Whether a certificate was refused because of who issued it, and not because it has expired or is of another name. rustls
+/// Returns true if a certificate was refused for its issuer, and not because it has expired or is of another name. rustls
 /// says so within an error of the system, whose causes do not show its type.
 fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);

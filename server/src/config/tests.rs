@@ -288,7 +288,7 @@ fn documented() -> Vec<(Vec<String>, String, String)> {
     .collect()
 }
 
-/// What a value is counted in: words that its descriptions have one of.
+/// Returns the words for a value's unit: its descriptions have one of them.
 fn unit(value_name: &str) -> &'static [&'static str] {
     match value_name {
         "SECONDS" => &["second"],

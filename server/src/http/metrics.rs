@@ -105,7 +105,7 @@ pub(super) async fn alive() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// Whether backups are accepted: 200, or 503 and every reason; 200 with the reasons, too, while all they say is that
+/// Tells if backups are accepted: 200, or 503 and every reason; 200 with the reasons, too, while all they say is that
 /// something is being repaired beside backups. The causes name paths, which are for the log and not for
 /// strangers.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {

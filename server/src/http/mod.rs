@@ -185,13 +185,13 @@ pub(crate) struct Shared {
     logins: Arc<Logins>,
     /// Tables being downloaded.
     downloads: Arc<Shares<TokenId>>,
-    /// What was last found out about containers.
+    /// The latest statistics of containers.
     storage: StorageCache,
     /// Held while a token is revoked.
     revoking: Mutex<()>,
     /// Held during a scrape of the metrics: two at once would only look up the same figures twice.
     scraping: tokio::sync::Mutex<()>,
-    /// Whether any client may read the metrics.
+    /// True if any client may read the metrics.
     metrics_open: bool,
     /// True if browsers may be told never to connect without TLS, see `add_headers`.
     strict_transport: bool,
@@ -244,7 +244,7 @@ impl FromRef<HttpState> for Arc<App> {
 // Strings that are one of a few words. The OpenAPI document lists the words of each, taken from where they are
 // used, so that generated clients such as the web UI's types know all of them.
 
-/// What compression details can be added up by.
+/// Nouns that compression details can be added up by.
 const GROUPS: [(&str, TotalsBy); 6] = [
     ("run", TotalsBy::Run),
     ("vm", TotalsBy::Vm),
@@ -254,7 +254,7 @@ const GROUPS: [(&str, TotalsBy); 6] = [
     ("repository", TotalsBy::Repository),
 ];
 
-/// What attributed bytes can be added up by.
+/// Nouns that attributed bytes can be added up by.
 const SHARERS: [(&str, Sharer); 3] =
     [("namespace", Sharer::Namespace), ("vm", Sharer::Vm), ("job", Sharer::Job)];
 

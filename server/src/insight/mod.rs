@@ -73,7 +73,7 @@ pub(crate) fn agents_sentence(found: &AgentsProofs) -> String {
     )
 }
 
-/// What to do about it, when it is time.
+/// Returns the reminder to verify, when it is due.
 pub(crate) fn agents_reminder(found: &AgentsProofs, now_ms: i64) -> Option<String> {
     is_overdue(found, now_ms).then(|| {
         format!(
@@ -124,7 +124,7 @@ pub(crate) struct Flag {
     pub(crate) text: String,
 }
 
-/// Whether `row` is out of line with what is usual for its disk. Without enough history only failures are.
+/// Flags a `row` that is out of line with what is usual for its disk. Without enough history only failures are.
 pub(crate) fn flag(row: &DetailRow, usual: Option<&Usual>) -> Option<Flag> {
     if row.status != RowStatus::Done as i32 {
         return Some(Flag { kind: FlagKind::Failed, text: failure(row) });

@@ -158,7 +158,7 @@ pub struct Pace {
 /// holds for a step and the wait after it holds for any number of them.
 #[derive(Debug, Clone, Copy)]
 pub struct Throttle {
-    /// Of 100 s of a busy job, how many are steps; the others are waits. 1 to 100.
+    /// Seconds of steps in 100 s of a busy job; the others are waits. 1 to 100.
     share_percent: u32,
     /// Bytes charged to budgets; `None`: any.
     bytes_per_sec: Option<NonZeroU64>,

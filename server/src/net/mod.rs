@@ -223,10 +223,10 @@ impl Drop for Open {
     }
 }
 
-/// Of any connection; HTTP/2's own default.
+/// The smallest window of a connection; HTTP/2's own default.
 pub(crate) const WINDOW_MIN_BYTES: u64 = 64 << 10;
 
-/// Of any connection: 160 ms of a line of 100 MB/s.
+/// The largest window of a connection: 160 ms of a line of 100 MB/s.
 pub(crate) const WINDOW_MAX_BYTES: u64 = 16 << 20;
 
 /// One in so many of the bytes that are left goes to the next connection.

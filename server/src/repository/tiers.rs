@@ -198,7 +198,7 @@ pub(crate) fn find_missing(
     Ok(Some((location, missing.count)))
 }
 
-/// What else can be done in a recovery.
+/// The other way out of a recovery that does not reach its bucket.
 const WITHOUT: &str = "or recover without the bucket, with settings that do not name s3: then containers that are missing here are recorded \
                        as damage, and naming s3 later does not look for them";
 

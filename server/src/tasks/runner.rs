@@ -105,7 +105,7 @@ const AHEAD_MAX_MS: i64 = 3_600_000;
 /// A schedule, as the clock sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Of its mark.
+    /// The name of its mark.
     pub(crate) name: String,
     pub(crate) kind: TaskKind,
     pub(crate) expression: String,
@@ -123,7 +123,7 @@ pub(super) enum Due {
     Later,
 }
 
-/// Whether `plan` is due, everything up to `mark` done.
+/// Returns true if `plan` is due, everything up to `mark` done.
 ///
 /// # Errors
 /// `Invalid`: the expression or the time zone cannot be read.

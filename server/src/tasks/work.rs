@@ -158,7 +158,7 @@ impl Limits {
         Self::new(rate, settings.task_share, settings.task_share_busy)
     }
 
-    /// What holds now. `busy`: a backup or restore is in progress.
+    /// Returns the throttle in force. `busy`: a backup or restore is in progress.
     pub(super) const fn now(&self, busy: bool) -> Throttle {
         if busy { self.busy } else { self.idle }
     }

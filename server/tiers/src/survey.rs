@@ -52,7 +52,7 @@ pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyE
     Ok(count)
 }
 
-/// What the containers of a bucket are to a volume.
+/// Containers of a bucket that a volume lacks, or has otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Containers that the volume lacks, and that are read from the bucket.
@@ -136,8 +136,8 @@ fn find(local: &dyn Volume, there: &BlobEntry) -> Result<Local, VolumeError> {
     Ok(found)
 }
 
-/// (T10) What may be cold has its ends beside it; a request for each tells its storage class. Of what is known to have one
-/// nothing changes: a thaw may be under way.
+/// (T10) An object that may be cold has its ends beside it; a request for each tells its storage class. Where the record has one
+/// already, nothing changes: a thaw may be under way.
 fn survey_cold(remote: &dyn RemoteVolume, record: &Record) -> Result<(), SurveyError> {
     let Some(folder) = BlobName::new(ENDS) else { return Ok(()) };
     for entry in list_all(remote, &folder) {

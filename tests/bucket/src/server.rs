@@ -67,7 +67,7 @@ pub struct TestBucket {
     store: Store,
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
-    /// Of one that speaks TLS: the certificate of its own CA (PEM).
+    /// The certificate of its own CA (PEM), if it speaks TLS.
     ca: Option<String>,
 }
 

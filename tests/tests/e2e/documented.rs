@@ -135,7 +135,7 @@ impl Scene {
         self.folder.path().join("settings/server.toml")
     }
 
-    /// What a folder of the reader's machine is here.
+    /// Returns the folder that stands for one of the reader's machine.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -154,7 +154,7 @@ impl Scene {
         self.try_start().unwrap();
     }
 
-    /// What it says when it does not start.
+    /// Starts the server, or returns what it said.
     pub(super) fn try_start(&mut self) -> Result<(), String> {
         let server = self.options().try_start(&self.path("repository"));
         self.server = Some(server.map_err(|(_, said)| said)?);
@@ -283,8 +283,8 @@ impl Scene {
         if status.success() { Ok(()) } else { Err(said) }
     }
 
-    /// Of a volume as it is now, and beside the server: what follows in the block is about tokens of one that runs. With a
-    /// bucket the volume lacks what lies there.
+    /// Recovers a copy of the volume as it is now, beside the server: the rest of the block is about tokens of one that
+    /// runs. With a bucket the copy lacks what lies there.
     fn recover(&self, args: &[String]) -> Result<(), String> {
         self.wait_for_copies();
         let lost = self.path("lost/blobs");

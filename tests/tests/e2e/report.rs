@@ -101,7 +101,7 @@ fn the_table_is_for_people_and_has_totals() {
     assert!(!text.contains('\u{1b}'), "no colours where no one looks");
 }
 
-/// Of the restore points whose rows are shown, and of no other.
+/// An accepted change is told of the restore points whose rows are shown, and of no other.
 #[test]
 fn a_change_that_was_accepted_is_said() {
     let folder = tempdir().unwrap();

@@ -31,7 +31,7 @@ impl Runbook {
         Self { heading, left: section(heading) }
     }
 
-    /// What is to be done by hand stands there.
+    /// Goes on behind these words, which tell of something done by hand.
     fn says(&mut self, words: &str) {
         let at = self.left.find(words).unwrap_or_else(|| panic!("{}: no {words:?} here", self.heading));
         self.left.drain(..at + words.len());

@@ -83,7 +83,7 @@ fn fill(data_dir: &Path, rows: u64) -> Result<()> {
     shell::run(Command::new(shell::example("fill_details")?).arg(data_dir).arg(rows.to_string()))
 }
 
-/// What the overview asks, all of it at once when it is opened, and again while it is open.
+/// The questions of the overview: all at once when it is opened, and again while it is open.
 fn overview() -> Vec<(String, String)> {
     let questions = [
         ("totals", "/totals"),

@@ -33,7 +33,7 @@ const THROUGH_CACHE: [u64; 2] = [0x6969, 0x9123_683E];
 /// one call each cost up to five times as much of the kernel's time. Smaller writes gain nothing.
 const CACHED_BYTES: usize = 128 << 10;
 
-/// What is shorter is not written past the cache.
+/// Shorter writes go through the cache.
 const DIRECT_MIN_BYTES: usize = 128 << 10;
 
 /// The kernel is asked to begin writing after so many bytes of a disk.
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// What a call was given, and where.
+    /// The offset and length of each call.
     type Calls = RefCell<Vec<(usize, usize)>>;
 
     fn answered(calls: &Calls, answers: &[Result<usize, i32>], len: usize) -> io::Result<(usize, bool)> {

@@ -178,7 +178,7 @@ pub struct JobOverview {
     pub sums: Totals,
 }
 
-/// What is protected, and what was written.
+/// Protected and written bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RepositoryOverview {
     /// VMs with restore points.

@@ -160,7 +160,7 @@ pub struct TotalsOrder {
 }
 
 impl TotalsOrder {
-    /// What fills the repository comes first.
+    /// The largest first: what fills the repository.
     pub const WORST_FIRST: Self = Self { by: TotalsSort::Column(DetailSort::PostLc), descending: true };
 }
 

@@ -47,7 +47,7 @@ pub enum AttributedBy {
 pub struct AttributedGroup {
     pub namespace: NamespaceId,
     pub namespace_name: String,
-    /// Of the VM or the job; the namespace's own.
+    /// The name of the VM, the job or the namespace.
     pub name: String,
     /// Backups it has that were attributed something, or nothing.
     pub backups: u64,

@@ -6,7 +6,7 @@ use holdfast_types::ids::TaskId;
 
 use crate::CatalogError;
 
-/// What a task does.
+/// Kinds of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TaskKind {
     /// Frees what nothing refers to.

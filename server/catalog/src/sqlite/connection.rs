@@ -40,7 +40,7 @@ pub(crate) fn open_reader(path: &Path, busy_timeout: Duration) -> Result<Connect
     Ok(connection)
 }
 
-/// What is sorted on the disk is sorted beside the first database of this process: what lies in `/tmp` may be memory. Such
+/// Has SQLite sort on the disk beside the first database of this process: `/tmp` may be memory. Such
 /// files have no name once they are open.
 fn sort_beside(path: &Path) {
     static ONCE: Once = Once::new();

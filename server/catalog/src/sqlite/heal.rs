@@ -61,7 +61,7 @@ pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
     Ok(problems)
 }
 
-/// What `problems` finds, on a connection of its own, as long as `go_on` says so.
+/// Runs `problems` on a connection of its own, as long as `go_on` says so.
 pub(crate) fn look(
     path: &Path,
     mut go_on: GoOn,

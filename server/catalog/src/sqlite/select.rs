@@ -21,7 +21,7 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// What nothing matches.
+    /// Conditions that nothing matches.
     pub(crate) fn never() -> Self {
         Self { texts: vec!["false".to_owned()], ..Self::default() }
     }

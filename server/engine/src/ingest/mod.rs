@@ -53,6 +53,6 @@ struct Prepared {
     commit: BackupCommit,
     name: BlobName,
     bytes: Vec<u8>,
-    /// Whether the point is durable: from then on the backup exists, and only the catalog may not know yet.
+    /// True once the point is durable: from then on the backup exists, and only the catalog may not know yet.
     sealed: bool,
 }

@@ -3,7 +3,7 @@
 //! Both sides see nodes only through [`NodeSink`] and [`NodeSource`], so the tree knows nothing of containers and can be
 //! tested against a map. [`TreeBuilder`] takes extents that arrive in any order, [`reader`] walks the tree.
 //!
-//! What the tree costs while it grows is proportional to what the agent sent, not to the size of the disk: a range of zero
+//! The cost of a growing tree is proportional to what the agent sent, not to the size of the disk: a range of zero
 //! extents is one interval however long it is, a page without data is never held, and both the number of intervals and of
 //! entries in unfinished pages is bounded.
 

@@ -339,7 +339,7 @@ impl Batch {
     /// Opens its containers. One that is damaged is noted and left out.
     ///
     /// # Errors
-    /// What says nothing of a container.
+    /// Errors that tell nothing of a container's soundness.
     pub(crate) fn open(&self, core: &Core) -> Result<Vec<Victim>, EngineError> {
         let mut victims = Vec::with_capacity(self.chosen.len());
         for one in &self.chosen {

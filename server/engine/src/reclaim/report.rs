@@ -104,7 +104,7 @@ pub struct ReclaimReport {
     pub containers: u64,
     /// Bytes that no restore point needs, in containers that were looked at: to the byte.
     pub dead_bytes: u64,
-    /// Those of them that the round was to free: wholly dead containers, and the dead part of those to be copied forward.
+    /// Dead bytes that the round was to free: wholly dead containers, and the dead part of those to be copied forward.
     pub cleanable_bytes: u64,
     /// By how much the volume has less to hold: what was deleted, less what was written.
     pub freed_bytes: u64,

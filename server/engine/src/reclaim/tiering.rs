@@ -212,7 +212,7 @@ fn is_far(core: &Core, candidate: &Candidate) -> bool {
         && store.containers.get(candidate.id, ContainerClass::Data).is_ok_and(is_far_and_warm)
 }
 
-/// Whether to go on with others.
+/// Freezes one container. Returns true to go on with others.
 fn freeze_one(core: &Core, candidate: &Candidate, report: &mut ReclaimReport) -> Result<bool, EngineError> {
     let (store, id) = (&core.store, candidate.id);
     let container = match store.containers.open(id, ContainerClass::Data) {
@@ -293,7 +293,7 @@ pub(super) fn move_away(
     Ok(())
 }
 
-/// Those that are here, oldest first, as they were numbered.
+/// Candidates that are here, oldest first, as they were numbered.
 fn movable<'a>(core: &Core, candidates: &'a Candidates) -> Result<Vec<&'a Candidate>, EngineError> {
     let mut movable = Vec::new();
     for candidate in candidates.iter() {
@@ -312,7 +312,7 @@ fn movable<'a>(core: &Core, candidates: &'a Candidates) -> Result<Vec<&'a Candid
     Ok(movable)
 }
 
-/// Whether to go on with others.
+/// Moves one container away. Returns true to go on with others.
 fn move_one(
     core: &Core,
     candidate: &Candidate,

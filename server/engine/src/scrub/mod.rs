@@ -54,11 +54,11 @@ pub struct ScrubFindings {
     /// Containers read, and their bytes.
     pub containers: u64,
     pub container_bytes: u64,
-    /// Those of them that have damage.
+    /// Containers among them that have damage.
     pub damaged_containers: u64,
     /// Restore points compared with their digests.
     pub restore_points: u64,
-    /// Those of them that lack something or have a digest that is false.
+    /// Restore points among them that lack something or have a false digest.
     pub unsound_restore_points: u64,
     pub false_digests: u64,
     /// Groups whose parity is damaged or missing.

@@ -195,7 +195,7 @@ impl ChunkStore {
         self.unlink_gone(volume, containers)
     }
 
-    /// (D2) What follows from what the catalog answered to a condemnation: nothing is found in the containers any more,
+    /// (D2) Carries out the catalog's answer to a condemnation: nothing is found in the containers any more,
     /// or they stay and count again.
     ///
     /// # Errors

@@ -125,7 +125,7 @@ impl RepairProgress {
 /// Damaged containers of which is kept what was found: a directory of some 20 KiB each, of 168 KiB at most, so 21 MiB.
 const KEPT_MAX: usize = 128;
 
-/// Those of them that parity made again: 32 MiB each.
+/// Containers made again by parity that are kept: 32 MiB each.
 const WHOLE_MAX: usize = 2;
 
 /// Results of reading damaged containers, kept for a while, the last one first.

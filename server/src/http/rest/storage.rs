@@ -380,7 +380,7 @@ fn parse_by(word: &str) -> Result<AttributedBy, ServiceError> {
     known.map(|(_, by)| *by).ok_or_else(|| ServiceError::invalid("by: must be namespace, vm or job"))
 }
 
-/// What is attributed in these namespaces: they share nothing with others.
+/// Returns the bytes attributed in these namespaces, which share nothing with others.
 fn live_in(app: &App, scope: Option<&[NamespaceId]>) -> Result<u64, ServiceError> {
     let found = app.catalog().attributed(AttributedBy::Namespace, scope, ATTRIBUTED_GROUPS_MAX)?;
     Ok(found.iter().fold(0, |sum, group| sum.saturating_add(group.attributed_bytes)))

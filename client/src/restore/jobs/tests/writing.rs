@@ -422,7 +422,7 @@ fn an_extent_of_which_something_is_lost_is_written_in_part() {
     assert_eq!(jobs.false_digests().0, 0, "an extent that is not whole is not compared");
 }
 
-/// Of every second extent nothing comes. Only memory of the others is kept, to be used again.
+/// Every second extent is lost: only the memory of the others is kept, to be used again.
 #[test]
 fn a_lost_extent_leaves_no_memory_behind() {
     let extent = EXTENT_BYTES as usize;

@@ -76,7 +76,7 @@ const STEPS: i32 = 100_000;
 #[derive(Debug)]
 pub(crate) struct SortRoom {
     path: PathBuf,
-    /// What must stay free there.
+    /// Bytes that must stay free there.
     floor_bytes: u64,
     /// There are so many rows that SQLite uses it.
     is_used: Arc<AtomicBool>,
@@ -133,7 +133,7 @@ fn entries(connection: &Connection, rowids: &[i64]) -> Result<Vec<DetailEntry>> 
 /// that old ones of failed attempts are added up: those are left out, and their sum shown instead.
 #[derive(Debug)]
 pub(crate) struct AllSorted {
-    /// Of its own: the order is in a temporary table.
+    /// A connection of its own: the order is in a temporary table.
     connection: Connection,
     /// The number of the row given last.
     last: i64,
@@ -191,7 +191,7 @@ pub(crate) fn by(order: SortOrder, conditions: &Conditions) -> String {
     format!("ORDER BY {key} {direction}, d.started_ms, d.run_id, d.session_id, d.position")
 }
 
-/// What rows are sorted by; null comes last. The empty text counts as none.
+/// Returns the sort key as SQL; null comes last. The empty text counts as none.
 fn key(by: DetailSort) -> String {
     use DetailSort as S;
     let name = |table: &str, column: &str| format!("(SELECT o.name FROM {table} o WHERE o.id = d.{column})");

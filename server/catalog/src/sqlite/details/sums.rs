@@ -130,7 +130,7 @@ pub(crate) mod kept {
     /// The end of a sum, as in the triggers.
     const SUM_MAX: i64 = 1 << 62;
 
-    /// What makes the table, empty: the beginning of its migration.
+    /// Returns the statements that make the table, empty: the beginning of its migration.
     pub(crate) fn make_table() -> &'static str {
         const MIGRATION: &str = include_str!("../../../migrations/0024_detail_sums.sql");
         MIGRATION.split_once("CREATE TRIGGER").map_or(MIGRATION, |(table, _)| table)
@@ -248,13 +248,13 @@ pub(crate) mod kept {
     const COLUMNS: [&str; 7] =
         ["rows", "failed", "bytes", "new_bytes", "post_lc", "meta_bytes", "wire_bytes"];
 
-    /// What a row adds to each of [`COLUMNS`].
+    /// Returns a row's share of each of [`COLUMNS`].
     fn columns(row: &DetailRow) -> [u64; 7] {
         let failed = u64::from(row.status != RowStatus::Done);
         [1, failed, row.bytes, row.new_bytes, row.post_lc, row.meta_bytes, row.wire_bytes]
     }
 
-    /// What is kept of `sums`.
+    /// Returns only the kept columns of `sums`.
     pub(crate) fn only(sums: &Totals) -> Totals {
         let mut kept = Totals::default();
         add(&mut kept, sums);

@@ -18,7 +18,7 @@ use crate::{
     WindowTotals,
 };
 
-/// What is protected is one pass over VMs; what was written ever is kept, and the rows of later windows are read once.
+/// One pass over VMs gives protected bytes; sums of all time are kept, and the rows of later windows are read once.
 pub(crate) fn repository(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
@@ -232,7 +232,7 @@ pub(crate) fn namespaces(
     Ok(found)
 }
 
-/// Those of these backups that accepted a change.
+/// The backups among these that accepted a change.
 pub(crate) fn accepted_changes(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupId>> {
     let mut statement =
         connection.prepare_cached("SELECT accepted_change FROM backups WHERE id = ?").or_error("read")?;

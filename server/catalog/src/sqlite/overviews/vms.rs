@@ -175,7 +175,7 @@ fn of(vms: &[VmOverview], column: &str, namespaces: (&str, Option<&[NamespaceId]
     conditions
 }
 
-/// What their runs cost over all time.
+/// Adds the cost of their runs over all time.
 fn add_costs(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,

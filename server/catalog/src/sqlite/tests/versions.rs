@@ -89,7 +89,7 @@ fn a_catalog_of_the_first_schema_opens_and_goes_on() {
     assert_eq!(pragma(&home, "application_id"), APPLICATION_ID);
 }
 
-/// What is damaged is for the look of a start to tell: bringing the schema up reads no row of compression details.
+/// Damage is for the look of a start to tell: bringing the schema up needs no row of compression details.
 #[test]
 fn a_damaged_catalog_of_an_older_schema_opens_and_its_sums_are_made_later() {
     let home = Home::new();

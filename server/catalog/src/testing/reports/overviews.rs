@@ -309,7 +309,7 @@ fn jobs_tell_their_last_run(f: &Fixture) {
     assert_eq!(f.job_overviews(Some(&[])).unwrap(), []);
 }
 
-/// What is kept of the sums of these rows.
+/// Returns the kept columns of the sums of these rows.
 fn kept<'a>(rows: impl Iterator<Item = &'a DetailRow>) -> Totals {
     let mut all = Totals::default();
     rows.for_each(|row| add_to(&mut all, row));
