@@ -42,7 +42,7 @@ impl Catalog {
     }
 
     /// Makes all sums anew if one of them is wrong; returns which were. `None`: `go_on`, asked every few milliseconds, said no.
-    pub fn mend_sums(&self, go_on: GoOn) -> Result<Option<Vec<String>>> {
+    pub fn correct_sums(&self, go_on: GoOn) -> Result<Option<Vec<String>>> {
         let found = heal::look(&self.path, go_on, heal::sum_problems)?;
         if found.as_ref().is_some_and(|wrong| !wrong.is_empty()) {
             self.add_up()?;
@@ -58,7 +58,7 @@ impl Catalog {
     /// Adds compression details up if that was never done: since this version, the catalog keeps their sums.
     pub fn add_up_first(&self) -> Result<()> {
         // Reads all of them before anything is changed: a change that cannot read stops all others (W9).
-        if self.look_up(kept::are_missing)? { self.mend_sums(Box::new(|| true)).map(drop) } else { Ok(()) }
+        if self.look_up(kept::are_missing)? { self.correct_sums(Box::new(|| true)).map(drop) } else { Ok(()) }
     }
 
     /// Bytes the database takes up, its log aside.

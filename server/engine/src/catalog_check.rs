@@ -55,8 +55,8 @@ pub(crate) fn at_start(catalog: &Catalog, health: &Health, location: &str) -> Lo
 }
 
 /// Makes sums anew that are wrong. They are statistics: what keeps it from that ends nothing.
-fn mend_sums(catalog: &Catalog, go_on: GoOn) {
-    match catalog.mend_sums(go_on) {
+fn correct_sums(catalog: &Catalog, go_on: GoOn) {
+    match catalog.correct_sums(go_on) {
         Ok(None) => {}
         Ok(Some(wrong)) if wrong.is_empty() => {}
         Ok(Some(wrong)) => tracing::warn!(?wrong, "sums in the catalog were wrong, and were made anew"),
@@ -155,7 +155,7 @@ impl Job for CatalogCheckJob {
                 Box::new(move || !stop.is_set())
             };
             if run(&self.core, &self.sessions, go_on())? {
-                mend_sums(&self.core.catalog, go_on());
+                correct_sums(&self.core.catalog, go_on());
             }
         }
         Ok(Step::Idle(LOOK))

@@ -185,7 +185,7 @@ impl Scene {
         });
     }
 
-    /// A command as whoever types it.
+    /// A command as the user who types it.
     fn typed(&self, mut command: std::process::Command) -> std::process::Command {
         if is_root() && !self.setting.as_root {
             command.uid(USER).gid(USER);
@@ -317,7 +317,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The server starts again, whoever worked on its folders.
+    /// The server starts again, whichever user worked on its folders.
     pub(super) fn ends_well(mut self) -> Result<(), String> {
         if self.server.is_some() {
             self.stop();
@@ -429,7 +429,7 @@ fn commands_shown_to_administrators_run() {
     let in_one = |at: usize| -> Vec<String> {
         let (setting, mut failures) = (settings[at], Vec::new());
         for block in shown.chunk_by(|a, b| a.block == b.block) {
-            // Agents work the same whoever runs them.
+            // Agents work the same for every user.
             if at > 0 && !block.iter().any(|command| command.program == "holdfast-server") {
                 continue;
             }

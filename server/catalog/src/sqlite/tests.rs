@@ -287,8 +287,8 @@ fn sums_of_details_follow_every_change() {
         raw.execute(&format!("UPDATE detail_sums SET {column} = {column} + 1"), []).unwrap();
         let problems = fixture.integrity_check().unwrap();
         assert!(problems.len() == 1 && problems[0].contains(column), "{problems:?}");
-        assert_eq!(fixture.mend_sums(Box::new(|| true)).unwrap(), Some(problems));
-        sound("it was mended");
+        assert_eq!(fixture.correct_sums(Box::new(|| true)).unwrap(), Some(problems));
+        sound("it was corrected");
     }
 }
 
@@ -322,7 +322,7 @@ fn wrong_sums_are_in_the_way_of_nothing() {
         fixture.job_overviews(None).unwrap();
         fixture.repository_overview(None, &[None, Some(0)]).unwrap();
         fixture.vm_overviews(None, &query).unwrap();
-        let wrong = fixture.mend_sums(Box::new(|| true)).unwrap().unwrap();
+        let wrong = fixture.correct_sums(Box::new(|| true)).unwrap().unwrap();
         assert!(!wrong.is_empty(), "{damage}");
         assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{damage}");
         assert_eq!(fixture.job_overviews(None).unwrap()[0].runs, 2);

@@ -197,7 +197,7 @@ fn a_catalog_that_cannot_be_healed_takes_no_changes() {
 
 /// (W18) Sums that an older version did not keep are made by the start, wrong ones by the look of a day.
 #[test]
-fn sums_are_made_by_a_start_and_mended_by_the_daily_look() {
+fn sums_are_made_by_a_start_and_corrected_by_the_daily_look() {
     let scene = Scene::new().reopen_after(true, |raw| {
         raw.execute_batch("DELETE FROM detail_sums; UPDATE jobs SET runs = 0").unwrap();
     });

@@ -187,7 +187,7 @@ fn sums_whose_pages_are_damaged_are_made_anew() {
             }
             healed += 1;
         }
-        catalog.mend_sums(Box::new(|| true)).unwrap().unwrap();
+        catalog.correct_sums(Box::new(|| true)).unwrap().unwrap();
         assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new(), "byte {at}");
     }
     assert!(healed > 0);
