@@ -87,7 +87,7 @@ impl Catalog {
         self.write(|tx| tokens::enable(tx, id))
     }
 
-    /// Notes that a token was used, at most once in [`TOKEN_TOUCH_INTERVAL_MS`]. `NotFound`: no such token.
+    /// Notes that a token was used, at most once in [`crate::TOKEN_TOUCH_INTERVAL_MS`]. `NotFound`: no such token.
     pub fn touch_token(&self, id: TokenId) -> Result<()> {
         // Asked first on a reading connection: nearly every call finds nothing to write.
         let now_ms = self.clock.now_ms();
@@ -97,9 +97,9 @@ impl Catalog {
         Ok(())
     }
 
-    /// Keeps a record until its time. At [`EXPIRING_PER_TOKEN_MAX`] of one token the oldest gives way. `Exists`:
+    /// Keeps a record until its time. At [`crate::EXPIRING_PER_TOKEN_MAX`] of one token the oldest gives way. `Exists`:
     /// the hash has one already. `NotFound`: no such token. `Invalid`: an empty payload or one longer than
-    /// [`EXPIRING_PAYLOAD_MAX_BYTES`], or it would end before it begins.
+    /// [`crate::EXPIRING_PAYLOAD_MAX_BYTES`], or it would end before it begins.
     pub fn create_expiring(&self, record: &ExpiringRecord) -> Result<()> {
         validate::expiring(record)?;
         self.write(|tx| expiring::create(tx, record))

@@ -31,7 +31,7 @@ impl Catalog {
         self.look_up(|c| attribution::shares(c, backups))
     }
 
-    /// Sums of what is still there, the largest first, at most `limit` and [`ATTRIBUTED_GROUPS_MAX`]. `namespaces`:
+    /// Sums of what is still there, the largest first, at most `limit` and [`crate::ATTRIBUTED_GROUPS_MAX`]. `namespaces`:
     /// `None` for all, an empty list for none.
     pub fn attributed(
         &self,

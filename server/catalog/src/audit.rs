@@ -12,9 +12,9 @@ impl Catalog {
     }
 
     /// Adds repeated events: each to the entry of the same actor, action and key that began within
-    /// [`AUDIT_WINDOW_MS`] before its last event, or as a new entry. Where an actor has
-    /// [`AUDIT_KEYS_PER_ACTOR_MAX`] such entries of an action, further keys share one. No event is lost: counts add
-    /// up. `Invalid`: more than [`AUDIT_REPEATS_MAX`], or a count of 0.
+    /// [`crate::AUDIT_WINDOW_MS`] before its last event, or as a new entry. Where an actor has
+    /// [`crate::AUDIT_KEYS_PER_ACTOR_MAX`] such entries of an action, further keys share one. No event is lost: counts add
+    /// up. `Invalid`: more than [`crate::AUDIT_REPEATS_MAX`], or a count of 0.
     pub fn audit_repeats(&self, repeats: &[AuditRepeat]) -> Result<()> {
         validate::repeats(repeats)?;
         if repeats.is_empty() {

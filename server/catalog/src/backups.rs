@@ -97,13 +97,13 @@ impl Catalog {
     }
 
     /// Notes what verifying a restore point found, in the audit log, too. The latest
-    /// [`VERIFICATIONS_PER_BACKUP_MAX`] are kept. `NotFound`: no such backup.
+    /// [`crate::VERIFICATIONS_PER_BACKUP_MAX`] are kept. `NotFound`: no such backup.
     pub fn record_verification(&self, verification: &Verification) -> Result<()> {
         self.write(|tx| verifications::record(tx, self.clock.as_ref(), verification))
     }
 
     /// The verification recorded last of each of these backups that has one, in their order. `Invalid`: more
-    /// than [`BACKUPS_PER_PAGE_MAX`].
+    /// than [`crate::BACKUPS_PER_PAGE_MAX`].
     pub fn verifications(&self, backups: &[BackupId]) -> Result<Vec<Verification>> {
         validate::at_once("backups", backups.len())?;
         self.report(|c| verifications::newest(c, backups))

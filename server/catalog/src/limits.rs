@@ -80,17 +80,17 @@ pub const UNFINISHED_TASKS_MAX: u32 = 64;
 /// Lines kept of a task, the newest: at 256 bytes each 256 KiB.
 pub const TASK_LINES_MAX: u32 = 1000;
 
-/// Names that [`Catalog::schedule_marks`] may have: one a kind and one a retention policy.
+/// Names that [`crate::Catalog::schedule_marks`] may have: one a kind and one a retention policy.
 pub const SCHEDULE_MARKS_MAX: u32 = 10_000;
 
 /// Version of the repository as a whole: which files there are and how they belong together. Raised when an
 /// older build must not touch a repository although each file's own version is known to it.
 pub const REPOSITORY_FORMAT: u32 = 1;
 
-/// Problems [`Catalog::integrity_check`] names at most.
+/// Problems [`crate::Catalog::integrity_check`] names at most.
 pub const INTEGRITY_PROBLEMS_MAX: u32 = 100;
 
-/// Rows of compression details in one page of [`Catalog::details`] at most, and when the caller leaves it open.
+/// Rows of compression details in one page of [`crate::Catalog::details`] at most, and when the caller leaves it open.
 pub const DETAILS_PER_PAGE_MAX: u32 = 10_000;
 
 pub(crate) const DETAILS_PER_PAGE: u32 = 1000;
@@ -98,7 +98,7 @@ pub(crate) const DETAILS_PER_PAGE: u32 = 1000;
 /// Rows or groups in one page at most.
 pub const REPORT_PAGE_MAX: u32 = 2000;
 
-/// Runs that [`Catalog::detail_totals`] lists at most: some 20 MB. Who wants others filters.
+/// Runs that [`crate::Catalog::detail_totals`] lists at most: some 20 MB. Who wants others filters.
 pub const RUNS_LISTED_MAX: usize = 20_000;
 
 /// Points of a trend, and earlier rows of a history, at most.

@@ -61,7 +61,7 @@ impl Catalog {
     }
 
     /// Up to `limit` earlier rows of the same disk of the same VM, oldest first. `Invalid`: `limit` is above
-    /// [`HISTORY_MAX`].
+    /// [`crate::HISTORY_MAX`].
     pub fn detail_history(&self, entry: &DetailEntry, limit: u32) -> Result<Vec<DetailRow>> {
         validate::history(limit)?;
         self.report(|c| history::before(c, entry, limit))
@@ -75,7 +75,7 @@ impl Catalog {
     }
 
     /// A page of the sums over the rows that match, sorted, and how many groups there are. Groups that compare
-    /// equal are in order of their names; runs, of their time. Of runs, only the first [`RUNS_LISTED_MAX`] are listed;
+    /// equal are in order of their names; runs, of their time. Of runs, only the first [`crate::RUNS_LISTED_MAX`] are listed;
     /// `Invalid`: a page beyond.
     pub fn detail_totals(
         &self,
@@ -91,7 +91,7 @@ impl Catalog {
     }
 
     /// The rows that match, added up per day and group, in order of day, namespace and name. Days and groups
-    /// without rows are not there. `Invalid`: by run or disk, or more than [`DAY_GROUPS_MAX`] sums.
+    /// without rows are not there. `Invalid`: by run or disk, or more than [`crate::DAY_GROUPS_MAX`] sums.
     pub fn detail_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<DayTotals>> {
         validate::detail_filter(filter)?;
         validate::day_groups(by)?;

@@ -20,7 +20,7 @@ use crate::{
 impl Catalog {
     /// Begins to delete restore points, each with an entry in the audit log: all of them or none. Those that are being
     /// deleted already are left out. `Locked`: one of them is. `NotFound`: there is no such restore point. `Invalid`:
-    /// more than [`RETENTION_IDS_MAX`].
+    /// more than [`crate::RETENTION_IDS_MAX`].
     pub fn begin_deletion(&self, ids: &[BackupId], who: &str, reason: &str) -> Result<Vec<DeletionRecord>> {
         validate::retention_ids(ids)?;
         self.write_on_full_disk(|tx| deletions::begin(tx, self.clock.as_ref(), ids, who, reason))
@@ -42,7 +42,7 @@ impl Catalog {
 
     /// Changes the locks of restore points, all of them or none; a lock never gets shorter. Each change has an entry in the
     /// audit log, and makes the point stale. Returns those that changed. `NotFound`; `Invalid`: no reason, the lock clock
-    /// has passed that time, or it is more than [`LOCK_DAYS_MAX`] ahead.
+    /// has passed that time, or it is more than [`crate::LOCK_DAYS_MAX`] ahead.
     pub fn change_locks(&self, ids: &[BackupId], change: &LockChange, who: &str) -> Result<Vec<BackupId>> {
         validate::retention_ids(ids)?;
         self.write(|tx| locks::change(tx, self.clock.as_ref(), ids, change, who))
@@ -60,7 +60,7 @@ impl Catalog {
     }
 
     /// (L4) Advances the lock clock and returns what it shows. It never goes back and never passes the time of day. It
-    /// advances by at most [`LOCK_CLOCK_CATCH_UP`] times what has passed on the monotonic clock since this process
+    /// advances by at most [`crate::LOCK_CLOCK_CATCH_UP`] times what has passed on the monotonic clock since this process
     /// last asked, or opened the catalog. Only the first call ever takes the time of day as it is. For the process that
     /// holds the repository's lock.
     pub fn advance_lock_clock(&self) -> Result<i64> {
@@ -170,7 +170,7 @@ impl Catalog {
 
     /// Creates or replaces the policy of this id, with an entry in the audit log that tells what it was before. Locks
     /// that it led to stay. `NotFound`: no such namespace. `Exists`: another of the namespace has the name. `Invalid`:
-    /// not a name, more days than [`LOCK_DAYS_MAX`], another namespace than before, too many.
+    /// not a name, more days than [`crate::LOCK_DAYS_MAX`], another namespace than before, too many.
     pub fn set_policy(&self, policy: &RetentionPolicy, who: &str) -> Result<()> {
         validate::policy(policy)?;
         self.write(|tx| policies::set(tx, self.clock.as_ref(), policy, who))

@@ -13,7 +13,7 @@ use crate::{
 impl Catalog {
     /// Adds a task that has not ended, with an audit entry in its `who`'s name. With `mark`, the schedule's mark moves
     /// in the same transaction: what a schedule starts is started once, whatever crashes. `Exists`: there is one of that
-    /// id. `Invalid`: it has ended, a text is too long, or there are [`UNFINISHED_TASKS_MAX`].
+    /// id. `Invalid`: it has ended, a text is too long, or there are [`crate::UNFINISHED_TASKS_MAX`].
     pub fn add_task(&self, task: &TaskRecord, mark: Option<&ScheduleMark>) -> Result<()> {
         validate::new_task(task)?;
         mark.map_or(Ok(()), validate::schedule_mark)?;

@@ -55,7 +55,7 @@ impl std::fmt::Debug for Cookie {
 }
 
 impl WebLogin {
-    /// Must accompany every request that changes something, see [`check_csrf`].
+    /// Must accompany every request that changes something, see `check_csrf`.
     pub fn csrf(&self) -> &str {
         &self.csrf
     }

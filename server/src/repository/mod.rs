@@ -35,11 +35,12 @@ pub(crate) use crate::repository::audit::{
     AuditPlace, AuditReport, AuditSteering, audit, last_audit, want_audit,
 };
 pub use crate::repository::encryption::AtWork as Encryption;
+pub use crate::repository::recover::Brought;
+pub use crate::repository::tiers::Tiers;
 pub(crate) use crate::repository::tiers::{
     Asked, ClassCost, Cost, KeptBack, Month, MonthCost, Plan, Requests, Thawed, Totals, changing, copies_of,
     cost, kept_back, moved, published, read_usage, record_error, record_path, thawing, totals,
 };
-pub use crate::repository::tiers::{Brought, Tiers};
 pub(crate) use crate::repository::without_keys::open_without_keys;
 
 /// Reads of a bucket under way at once for restores: 16 of some 1 MiB fill 1 Gbit/s at 120 ms. What they hold is in the budget

@@ -21,9 +21,9 @@ use holdfast_engine::{
 use holdfast_proto::ErrorCode;
 use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
+use self::bucket::{bring, bucket_of, find_missing};
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
-use super::tiers::{bring, bucket_of, find_missing};
-use super::{BLOBS, Brought, catalog_path, encryption, record_path};
+use super::{BLOBS, catalog_path, encryption, record_path};
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::files;
@@ -127,7 +127,7 @@ impl Recovery {
             ))
         })?;
         encryption::refuse_plain(&local, &volume, &data_dir, repository)?;
-        let bucket = bucket_of(repository, settings)?;
+        let bucket = bucket_of(&*local, repository, settings)?;
         adopt_volume(&from, &data_dir.join(BLOBS))?;
         // (T15) Before anything is called lost.
         let missing = match bucket {
@@ -427,8 +427,10 @@ impl Blob for FileBlob {
     }
 }
 
+mod bucket;
 mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use bucket::Brought;
 pub use settings::Needed;

@@ -14,16 +14,14 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use holdfast_engine::EngineError;
 use holdfast_engine::clock::Clock;
-use holdfast_engine::ids::RepositoryId;
-use holdfast_engine::{EngineError, repository_on};
 use holdfast_proto::ErrorCode;
 use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
-use holdfast_sealing::{is_left_open, is_sealed_name};
+use holdfast_sealing::{is_left_open, is_sealed_name, name_above};
 use holdfast_tiers::{
-    AbsentVolume, Archive, Copies, FetchError, Fetched, Holder, Record, RecordError, Remote, SurveyError,
-    ThawCacheLimits, TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers,
-    note_made_of_bucket, survey, survey_missing,
+    AbsentVolume, Archive, Copies, Record, RecordError, Remote, SurveyError, ThawCacheLimits, TieredVolume,
+    Travels, enter_moved, has_moved_containers, moved_containers, survey,
 };
 use holdfast_volume::{
     BlobName, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer, ThrottleVolume, Volume,
@@ -50,9 +48,6 @@ const RECORD: &str = "tiers.db";
 
 /// Above any bundle of certificates.
 const CA_MAX_BYTES: u64 = 4 << 20;
-
-/// Blobs brought at once: each takes as long as its requests, however small it is, and holds a piece of 1 MiB.
-const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
 /// Under these keys the record says how the copies are, for `tier status`.
 const STATUS: &str = "status";
@@ -99,129 +94,6 @@ pub struct Tiers {
     published: Mutex<String>,
 }
 
-/// Brings what a server made of the bucket alone should have at hand: all but data containers.
-///
-/// # Errors
-/// When the bucket cannot be reached or holds nothing of a repository; when nothing can be written here.
-pub(crate) fn bring(
-    local: Arc<dyn Volume>,
-    settings: &Settings,
-    budget: &Budget,
-    clock: &Arc<dyn Clock>,
-) -> Result<(Arc<dyn Volume>, Brought), ServiceError> {
-    let made_here = Arc::clone(&local);
-    let opened = open(local, open_bucket(settings)?, settings, budget, clock)?;
-    let Some((volume, tiers)) = opened else { return Err(ServiceError::defect("no bucket is named")) };
-    let Some(bucket) = &tiers.bucket else { return Err(ServiceError::defect("no bucket is named")) };
-    let unavailable = |error: &dyn std::fmt::Display| {
-        ServiceError::new(ErrorCode::Unavailable, format!("cannot read {}: {error}", tiers.location))
-    };
-    let blobs = survey(&**bucket, tiers.copies.record()).map_err(|error| match error {
-        SurveyError::Volume(error) => unavailable(&error),
-        SurveyError::Record(error) => record_error(error),
-    })?;
-    if blobs == 0 {
-        return Err(ServiceError::invalid(format!("{} holds nothing of a repository", tiers.location)));
-    }
-    let recipe = |name: &BlobName| name.as_str().trim_end_matches('-').ends_with(".recipe");
-    note_made_of_bucket(&*made_here).map_err(EngineError::from)?;
-    let fetched = volume.fetch(recipe, FETCH_THREADS).map_err(|error| match error {
-        FetchError::Volume(error) => unavailable(&error),
-        FetchError::Record(error) => record_error(error),
-    })?;
-    let writer = tiers.copies.other_writer().map_err(|error| unavailable(&error))?;
-    let brought = Brought { blobs, fetched, requests: tiers.requests(), writer };
-    Ok((Arc::new(volume), brought))
-}
-
-/// The bucket of the settings, if they name one, for a recovery from a volume of `repository`. Nothing is made here: a wrong
-/// name must not become that of this data folder's copies.
-///
-/// # Errors
-/// `Unavailable` when it cannot be asked; `Invalid` when it holds nothing of a repository, or another's.
-pub(crate) fn bucket_of(
-    repository: RepositoryId,
-    settings: &Settings,
-) -> Result<Option<Bucket>, ServiceError> {
-    let Some(bucket) = open_bucket(settings)? else { return Ok(None) };
-    let location = &bucket.location;
-    match repository_on(&*bucket.store).map_err(|error| cannot_ask(location, &error))? {
-        Some(found) if found == repository => Ok(Some(bucket)),
-        Some(other) => Err(ServiceError::invalid(format!(
-            "{location} holds copies of repository {other}, not of {repository}"
-        ))),
-        None => Err(ServiceError::invalid(format!(
-            "{location}, where containers may lie that are missing here, holds nothing of a repository: check s3; {WITHOUT}"
-        ))),
-    }
-}
-
-/// Looks in `bucket`, found with [`bucket_of`], for containers that `local` lacks: a copy of the volume, whose record is lost.
-/// Returns where that is and how many they are; from then on they are read from there.
-///
-/// # Errors
-/// `Unavailable` when the bucket cannot be listed: nothing may be called lost then. `Invalid` when files of `local` would
-/// hide containers of the bucket.
-pub(crate) fn find_missing(
-    local: &Arc<dyn Volume>,
-    bucket: Bucket,
-    settings: &Settings,
-    budget: &Budget,
-    clock: &Arc<dyn Clock>,
-) -> Result<Option<(String, u64)>, ServiceError> {
-    let location = bucket.location.clone();
-    let record = Record::open_or_create(&record_path(&settings.data_dir), &location).map_err(record_error)?;
-    let missing = survey_missing(&**local, &*bucket.store, &record).map_err(|error| match error {
-        SurveyError::Volume(error) => cannot_ask(&location, &error),
-        SurveyError::Record(error) => record_error(error),
-    })?;
-    drop(record);
-    if missing.unequal > 0 {
-        return Err(ServiceError::invalid(format!(
-            "{} containers have another length here than in {location} (the log names them). Move these files away, so that the \
-             bucket's are used, and recover again; {WITHOUT}",
-            missing.unequal
-        )));
-    }
-    if missing.count == 0 {
-        return Ok(None);
-    }
-    note_made_of_bucket(&**local).map_err(EngineError::from)?;
-    // (T15) It has a record now: none is made of all that lies in the bucket.
-    let Some((volume, _)) = open(Arc::clone(local), Some(bucket), settings, budget, clock)? else {
-        return Err(ServiceError::defect("no bucket is named"));
-    };
-    volume.fetch_ends(FETCH_THREADS, &mut Fetched::default()).map_err(|error| match error {
-        FetchError::Volume(error) => cannot_ask(&location, &error),
-        FetchError::Record(error) => record_error(error),
-    })?;
-    Ok(Some((location, missing.count)))
-}
-
-/// The other way out of a recovery that does not reach its bucket.
-const WITHOUT: &str = "or recover without the bucket, with settings that do not name s3: then containers that are missing here are recorded \
-                       as damage, and naming s3 later does not look for them";
-
-/// A recovery from a volume must not go on without the bucket.
-fn cannot_ask(location: &str, error: &dyn std::fmt::Display) -> ServiceError {
-    let text = format!(
-        "cannot read {location}, where containers may lie that are missing here: {error}. Try again when it can be reached; \
-         {WITHOUT}"
-    );
-    ServiceError::new(ErrorCode::Unavailable, text)
-}
-
-/// What recovery found in a bucket, and took.
-#[derive(Debug, Clone)]
-pub struct Brought {
-    /// Blobs there.
-    pub(crate) blobs: u64,
-    pub(crate) fetched: Fetched,
-    pub(crate) requests: Requests,
-    /// The server that writes there.
-    pub(crate) writer: Option<Holder>,
-}
-
 /// A volume, and its tiers if it has any.
 type Opened = (Arc<dyn Volume>, Option<Arc<Tiers>>);
 
@@ -243,18 +115,18 @@ pub(crate) fn around(
 
 /// The bucket that the settings name.
 #[derive(Debug)]
-pub(crate) struct Bucket {
-    store: Arc<S3Volume>,
-    location: String,
+pub(super) struct Bucket {
+    pub(super) store: Arc<S3Volume>,
+    pub(super) location: String,
 }
 
-fn open_bucket(settings: &Settings) -> Result<Option<Bucket>, ServiceError> {
+pub(super) fn open_bucket(settings: &Settings) -> Result<Option<Bucket>, ServiceError> {
     let Some(config) = s3_config(settings)? else { return Ok(None) };
     let location = config.location();
     Ok(Some(Bucket { store: Arc::new(S3Volume::open(config).map_err(open_error)?), location }))
 }
 
-fn open(
+pub(super) fn open(
     local: Arc<dyn Volume>,
     bucket: Option<Bucket>,
     settings: &Settings,
@@ -263,7 +135,7 @@ fn open(
 ) -> Result<Option<(TieredVolume, Tiers)>, ServiceError> {
     let path = record_path(&settings.data_dir);
     let needs_bucket = has_moved_containers(&*local).map_err(EngineError::from)?;
-    let lacks_record = !Record::is_at(&path).map_err(record_error)? && needs_bucket;
+    let lacks_record = needs_bucket && !Record::is_at(&path).map_err(record_error)?;
     let (remote, record, bucket, location) = match bucket {
         Some(Bucket { store: bucket, location }) => {
             if lacks_record {
@@ -280,12 +152,7 @@ fn open(
             }
             (remote(&bucket, settings, clock), record, Some(bucket), location)
         }
-        None if lacks_record => {
-            return Err(ServiceError::invalid(
-                "part of this repository lies in a bucket alone, the settings name none, and tiers.db, which knows which, is \
-                 lost: set s3 (and what else the bucket needs)",
-            ));
-        }
+        None if lacks_record => return Err(needs_its_bucket()),
         None if !path.exists() => return Ok(None),
         None => {
             let record = Record::open(&path).map_err(record_error)?;
@@ -330,6 +197,14 @@ fn open(
         published: Mutex::default(),
     };
     Ok(Some((volume, tiers)))
+}
+
+/// Part of a data folder lies in a bucket that neither the settings nor a record name.
+pub(super) fn needs_its_bucket() -> ServiceError {
+    ServiceError::invalid(
+        "part of this repository lies in a bucket alone, the settings name none, and tiers.db, which knows which, is lost: set \
+         s3 (and what else the bucket needs)",
+    )
 }
 
 /// Says what to do about settings that do not name the bucket data lies in.
@@ -593,8 +468,7 @@ impl Tiers {
     pub(crate) fn cold_containers(&self) -> Result<Vec<BlobName>, ServiceError> {
         let names = self.archive.names().map_err(record_error)?;
         // As encryption names them.
-        let plain = |name: &BlobName| BlobName::new(name.as_str().trim_end_matches('-'));
-        Ok(names.iter().filter_map(plain).collect())
+        Ok(names.iter().map(name_above).collect())
     }
 }
 

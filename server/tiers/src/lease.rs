@@ -179,15 +179,19 @@ impl Lease {
     }
 }
 
-/// (T8) How what lies there differs from what the record knows, of containers and restore points: a server that takes a bucket
-/// over counts on the record from then on. Lists the bucket.
+/// (T8) How the bucket differs from what this server knows, by its record or as its own file of that length, of containers and
+/// restore points: a server that takes a bucket over counts on that from then on. Lists the bucket.
 fn changes(shared: &Shared) -> Result<Changes, CopyError> {
     let (mut more, mut fewer) = (0, 0);
     for folder in [Kind::Container, Kind::Point].into_iter().filter_map(Kind::folder) {
         let mut known = 0;
         for entry in list_all(&*shared.remote.store, &folder) {
             let entry = entry.map_err(CopyError::Remote)?;
-            if shared.record.recorded(&entry.name)? == Some(entry.len) { known += 1 } else { more += 1 }
+            if shared.record.recorded(&entry.name)? == Some(entry.len) {
+                known += 1;
+            } else if !shared.local.open(&entry.name).is_ok_and(|here| here.len() == entry.len) {
+                more += 1;
+            }
         }
         fewer += shared.record.recorded_in(&folder)?.saturating_sub(known);
     }

@@ -52,18 +52,24 @@ pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyE
     Ok(count)
 }
 
-/// Containers of a bucket that a volume lacks, or has otherwise.
+/// What a bucket has that a volume lacks, or has otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Containers that the volume lacks, and that are read from the bucket.
     pub count: u64,
     /// Containers of which the volume has a file of another length, which hides the bucket's. The log names them.
     pub unequal: u64,
+    /// Restore points, or revisions of them, that are newer than the volume's. Then no container is looked at.
+    pub points: u64,
 }
 
+/// Names under which a blob may lie besides its own: encrypted, encrypted anew, and not.
+type Forms = fn(&BlobName) -> Vec<BlobName>;
+
 /// (T15) Enters the containers of the bucket that `local` lacks into `record`: for a recovery from a copy of a volume, which
-/// may lack what lies in the bucket alone. Nothing but containers is entered: a restore point that is only there may have been
-/// deleted here. Of what the record knows already nothing changes, so repeating it does nothing.
+/// may lack what lies in the bucket alone. A copy that is older than the bucket's restore points is told as such, and nothing is
+/// entered: containers of theirs would be freed as if nothing needed them. Of what the record knows already nothing changes, so
+/// repeating it does nothing.
 ///
 /// # Errors
 /// As [`survey`]; the local volume's.
@@ -71,14 +77,18 @@ pub fn survey_missing(
     local: &dyn Volume,
     remote: &dyn RemoteVolume,
     record: &Record,
+    forms: Forms,
 ) -> Result<Missing, SurveyError> {
-    let mut missing = Missing::default();
-    let Some(folder) = Kind::Container.folder() else { return Ok(missing) };
+    let mut missing = Missing { points: newer_points(local, remote, record)?, ..Missing::default() };
+    let Some(folder) = Kind::Container.folder().filter(|_| missing.points == 0) else { return Ok(missing) };
     let mut batch = Vec::new();
     for entry in list_all(remote, &folder) {
         let entry = entry?;
-        match find(local, &entry)? {
+        let known = record.visible(&entry.name)?;
+        match find(local, &entry, forms)? {
             Local::Here => continue,
+            // (T13) Where the record says how long it is, that decides: the object is at fault.
+            Local::Unequal { len } if known == Some(len) => continue,
             Local::Unequal { len } => {
                 let BlobEntry { name, len: there } = &entry;
                 tracing::error!(%name, here = len, there, "a container has another length here than in the bucket");
@@ -87,12 +97,11 @@ pub fn survey_missing(
             }
             Local::Missing => {}
         }
-        let is_known = record.visible(&entry.name)?.is_some();
-        if !is_known && record.is_to_go(&entry.name)? {
+        if known.is_none() && record.is_to_go(&entry.name)? {
             continue;
         }
         missing.count += 1;
-        if !is_known {
+        if known.is_none() {
             batch.push(entry);
         }
         if batch.len() == BATCH {
@@ -106,6 +115,48 @@ pub fn survey_missing(
     Ok(missing)
 }
 
+/// Points of the bucket that are neither here nor to go, and of which no later revision is here.
+fn newer_points(local: &dyn Volume, remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
+    let Some(folder) = Kind::Point.folder() else { return Ok(0) };
+    let mut count = 0;
+    for entry in list_all(remote, &folder) {
+        let name = entry?.name;
+        if !is_here(local, &name)? && !record.is_to_go(&name)? && !has_later(local, &name)? {
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Returns true if the volume has that revision of a restore point, in any form, or a later one. What is no point's name is
+/// nothing to look for.
+fn has_later(local: &dyn Volume, point: &BlobName) -> Result<bool, VolumeError> {
+    let folder = point.as_str().rsplit_once('/').and_then(|(folder, _)| BlobName::new(folder));
+    let (Some((backup, revision)), Some(folder)) = (revision_of(point), folder) else { return Ok(true) };
+    for entry in list_all(local, &folder) {
+        let name = entry?.name;
+        if revision_of(&name).is_some_and(|(other, found)| other == backup && found >= revision) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A restore point, and the number of its revision.
+fn revision_of(point: &BlobName) -> Option<(&str, u64)> {
+    let (backup, revision) = point.as_str().trim_end_matches('-').rsplit_once('.')?;
+    Some((backup, revision.parse().ok()?))
+}
+
+/// Returns true if `volume` has containers.
+///
+/// # Errors
+/// When it cannot be listed.
+pub fn holds_blobs(volume: &dyn Volume) -> Result<bool, VolumeError> {
+    let Some(folder) = Kind::Container.folder() else { return Ok(false) };
+    Ok(list_all(volume, &folder).next().transpose()?.is_some())
+}
+
 /// A container of the bucket on the local volume.
 enum Local {
     Here,
@@ -116,24 +167,29 @@ enum Local {
     Missing,
 }
 
-/// Looks for it encrypted and not: what a conversion replaced may still lie in the bucket.
-fn find(local: &dyn Volume, there: &BlobEntry) -> Result<Local, VolumeError> {
-    let plain = there.name.as_str().trim_end_matches('-');
-    let mut found = Local::Missing;
-    for name in [BlobName::new(plain), BlobName::new(format!("{plain}-"))].into_iter().flatten() {
-        match local.open(&name) {
-            Err(VolumeError::NotFound { .. }) => {}
-            Ok(blob) if name == there.name && blob.len() != there.len => {
-                found = Local::Unequal { len: blob.len() };
-            }
-            // (S12) One that cannot be read is here all the same.
-            Ok(_) | Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => {
-                return Ok(Local::Here);
-            }
-            Err(error) => return Err(error),
+/// Looks for it by its own name first; then encrypted otherwise, or not: what a conversion replaced may still lie in the bucket.
+fn find(local: &dyn Volume, there: &BlobEntry, forms: Forms) -> Result<Local, VolumeError> {
+    match local.open(&there.name) {
+        Ok(blob) if blob.len() != there.len => return Ok(Local::Unequal { len: blob.len() }),
+        Err(VolumeError::NotFound { .. }) => {}
+        Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) | Ok(_) => return Ok(Local::Here),
+        Err(error) => return Err(error),
+    }
+    for name in forms(&there.name) {
+        if is_here(local, &name)? {
+            return Ok(Local::Here);
         }
     }
-    Ok(found)
+    Ok(Local::Missing)
+}
+
+/// (S12) A blob that cannot be read is here all the same.
+fn is_here(local: &dyn Volume, name: &BlobName) -> Result<bool, VolumeError> {
+    match local.open(name) {
+        Ok(_) | Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => Ok(true),
+        Err(VolumeError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// (T10) An object that may be cold has its ends beside it; a request for each tells its storage class. Where the record has one

@@ -97,7 +97,7 @@ pub trait Volume: Send + Sync + fmt::Debug {
     ///
     /// A page may be shorter than `limit` while there is more (S3 gives at most 1,000 a request), but then it
     /// has at least one entry. Blobs sealed or removed during a walk from page to page appear or not; every
-    /// other blob appears exactly once. [`crate::volume`] walks.
+    /// other blob appears exactly once. [`list_all`](crate::list_all) walks.
     ///
     /// On S3: `ListObjectsV2` with the prefix `prefix/`, `start-after` and `max-keys`.
     ///

@@ -39,7 +39,11 @@ const FOLDERS: [(&str, &str); 7] = [
 
 /// Words that stand for something of the reader's.
 const CORPUS_WORD: &str = "DIR";
+const EARLIER_WORD: &str = "FILE";
 const BACKUP_WORD: &str = "BACKUP";
+
+/// What the benchmark that is shown first leaves behind.
+const RESULTS: &str = "output/holdfast-bench/results.tsv";
 
 /// Development commands that are not run here, because they build other profiles, take minutes, need a machine of
 /// their own (root, network namespaces, a TUN device) or are what runs this test. They must exist all the same.
@@ -341,6 +345,7 @@ impl Scene {
                 Some((_, value)) => args.push((*value).to_owned()),
                 None if command.program == "curl" => args.push(arg.clone()),
                 None if arg == CORPUS_WORD => args.push(corpus(self.folder.path())),
+                None if arg == EARLIER_WORD => args.push(self.path(RESULTS).display().to_string()),
                 None if arg == BACKUP_WORD => args.push(self.backup.clone()),
                 None => args.extend(self.here(arg)?),
             }

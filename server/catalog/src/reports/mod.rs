@@ -63,7 +63,7 @@ pub struct DetailTotals {
     /// `name` is empty: the fields above say it.
     pub sums: Totals,
     /// Total factors of the latest runs among the group's rows, oldest first (by identifier: that of a run says when it
-    /// was begun), at most [`TREND_POINTS`]. Of a run: of its job's runs up to it. `None` where a run stored nothing.
+    /// was begun), at most [`crate::TREND_POINTS`]. Of a run: of its job's runs up to it. `None` where a run stored nothing.
     pub trend: Vec<Option<f64>>,
 }
 

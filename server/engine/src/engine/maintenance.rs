@@ -66,7 +66,7 @@ impl Engine {
     /// so that losing the catalog loses no lock. Returns those that changed.
     ///
     /// # Errors
-    /// As [`Retention::change_locks`](holdfast_catalog::Retention::change_locks); the volume's. None of them is locked then,
+    /// As [`Retention::change_locks`](holdfast_catalog::Catalog::change_locks); the volume's. None of them is locked then,
     /// unless an I/O error leaves it open what the disk holds.
     pub fn lock_backups(
         &self,
@@ -133,7 +133,7 @@ impl Engine {
     /// Gives a VM another name; its restore points, history and policies follow.
     ///
     /// # Errors
-    /// A backup of either name is in progress; as [`Retention::rename_vm`](holdfast_catalog::Retention::rename_vm); the
+    /// A backup of either name is in progress; as [`Retention::rename_vm`](holdfast_catalog::Catalog::rename_vm); the
     /// volume's: it is renamed all the same, and the points follow. They also follow where there is no room for them now,
     /// which is no error.
     pub fn rename_vm(
@@ -154,7 +154,7 @@ impl Engine {
     /// Gives a job another name, as [`Engine::rename_vm`].
     ///
     /// # Errors
-    /// As [`Retention::rename_job`](holdfast_catalog::Retention::rename_job); the volume's, as [`Engine::rename_vm`].
+    /// As [`Retention::rename_job`](holdfast_catalog::Catalog::rename_job); the volume's, as [`Engine::rename_vm`].
     pub fn rename_job(
         &self,
         namespace: NamespaceId,

@@ -3,10 +3,23 @@
 use holdfast_volume::BlobChecksum;
 
 use super::*;
-use crate::Missing;
 use crate::record::Flaw;
+use crate::{Missing, SurveyError};
 
 const LONG: usize = 3 << 20;
+
+/// As encryption names them.
+fn forms(name: &BlobName) -> Vec<BlobName> {
+    let plain = name.as_str().trim_end_matches('-');
+    ["", "-", "--"].map(|end| BlobName::new(format!("{plain}{end}")).unwrap()).into()
+}
+
+impl World {
+    /// What a recovery finds that lists the bucket.
+    fn missing(&self) -> Result<Missing, SurveyError> {
+        survey_missing(&self.local, &*self.bucket, &self.record(), forms)
+    }
+}
 
 /// (R10)
 #[test]
@@ -35,23 +48,60 @@ fn what_arrives_altered_is_brought_once_more() {
 fn a_recovery_finds_the_containers_it_lacks_and_nothing_that_was_deleted() {
     let world = World::new();
     let (here, converted, moved) = (container(1), container(2), container(3));
-    for there in [&here, &converted, &moved, "points/00/deleted", "snapshots/9"] {
+    for there in [&here, &converted, &moved, "points/00/deleted.1", "snapshots/9"] {
         put(&world.stored, there, &[7; 50]);
     }
     // Of no container that is there: it is not asked about.
     put(&world.stored, &format!("ends/{}", container(5)), b"of nothing");
     put(&world.local, &here, &[7; 50]);
-    put(&world.local, &format!("{converted}-"), &[7; 66]);
+    put(&world.local, &format!("{converted}--"), &[7; 66]);
+    world.record().note_removal(&name("points/00/deleted.1")).unwrap();
 
-    let found = survey_missing(&world.local, &*world.bucket, &world.record());
-    assert_eq!(found.unwrap(), Missing { count: 1, unequal: 0 });
+    assert_eq!(world.missing().unwrap(), Missing { count: 1, unequal: 0, points: 0 });
     let known = |text: &str| world.record().visible(&name(text)).unwrap();
     assert_eq!(known(&moved), Some(50));
-    let unknown = [here, converted, container(5), "points/00/deleted".into(), "snapshots/9".into()];
+    let unknown = [here, converted, container(5), "points/00/deleted.1".into(), "snapshots/9".into()];
     assert_eq!(unknown.map(|text| known(&text)), [None; 5]);
 
     world.bucket.fail_next(OpKind::List, 1, Fault::Unavailable);
-    survey_missing(&world.local, &*world.bucket, &world.record()).unwrap_err();
+    world.missing().unwrap_err();
+}
+
+/// (T15) With its containers taken in and its restore points not known, reclaim would remove them from the bucket.
+#[test]
+fn a_volume_that_is_older_than_the_bucket_takes_nothing_in() {
+    let world = World::new();
+    let moved = container(1);
+    for there in [&moved, "points/00/a.1", "points/00/b.1-", "points/00/c.1"] {
+        put(&world.stored, there, &[7; 50]);
+    }
+    for here in ["points/00/a.1", "points/00/b.2--", "points/00/c.0"] {
+        put(&world.local, here, &[7; 50]);
+    }
+    assert_eq!(world.missing().unwrap(), Missing { count: 0, unequal: 0, points: 1 }, "that is c");
+    assert_eq!(world.record().visible(&name(&moved)).unwrap(), None);
+    put(&world.local, "points/00/c.1", &[7; 50]);
+    assert_eq!(world.missing().unwrap(), Missing { count: 1, unequal: 0, points: 0 });
+}
+
+/// (T8) What is here needs no place in the record: the recovered server takes the bucket over.
+#[test]
+fn a_recovered_server_takes_the_bucket_over() {
+    let world = World::new();
+    let (here, moved) = (container(1), container(2));
+    put(&world.stored, "repository", b"this one");
+    put(&world.stored, "lease", b"the old server");
+    for there in [&here, &moved, "points/00/a.1"] {
+        put(&world.stored, there, &[7; 50]);
+    }
+    for there in [&here, "points/00/a.1"] {
+        put(&world.local, there, &[7; 50]);
+    }
+    assert_eq!(world.missing().unwrap().count, 1);
+    let process = world.start();
+    assert!(matches!(process.fail(), CopyError::Leased(_)));
+    world.record().take_over().unwrap();
+    process.finish();
 }
 
 /// (T15) A crash came, or the copy had a record: what that knows stays.
@@ -62,7 +112,7 @@ fn a_repeated_recovery_changes_nothing_that_is_known() {
     for there in [&moved, &gone, &asked] {
         put(&world.stored, there.as_str(), &[7; 50]);
     }
-    let survey_again = || survey_missing(&world.local, &*world.bucket, &world.record()).unwrap().count;
+    let survey_again = || world.missing().unwrap().count;
     assert_eq!(survey_again(), 3);
     put(&world.stored, &format!("ends/{asked}"), b"ends");
     let record = world.record();
@@ -90,9 +140,15 @@ fn a_file_of_another_length_is_not_taken_for_the_container() {
         put(&world.local, there, &[7; 20]);
     }
     put(&world.local, &format!("{converted}-"), &[7; 66]);
-    let found = survey_missing(&world.local, &*world.bucket, &world.record());
-    assert_eq!(found.unwrap(), Missing { count: 0, unequal: 1 });
+    let unequal = |count, unequal| Missing { count, unequal, points: 0 };
+    assert_eq!(world.missing().unwrap(), unequal(0, 2));
+    world.local.remove(&name(&converted)).unwrap();
+    assert_eq!(world.missing().unwrap(), unequal(0, 1));
+    // (T13) The record says what it was: the object is at fault.
+    let record = world.record();
+    record.add(&name(&cut), 20).unwrap();
+    drop(record);
+    assert_eq!(world.missing().unwrap(), unequal(0, 0));
     world.local.remove(&name(&cut)).unwrap();
-    let found = survey_missing(&world.local, &*world.bucket, &world.record());
-    assert_eq!(found.unwrap(), Missing { count: 1, unequal: 0 });
+    assert_eq!(world.missing().unwrap(), unequal(1, 0));
 }

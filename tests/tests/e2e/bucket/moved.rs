@@ -4,6 +4,7 @@ use std::fs;
 
 use holdfast_bucket::Op;
 use holdfast_tests::repository::{copy_folder, files};
+use holdfast_tests::server::maintain;
 use holdfast_tests::{Disk, Server, wait_for};
 
 use super::{Site, stop};
@@ -113,16 +114,25 @@ fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lo
     server.agent().back_up("web", &[disk.arg()]);
     site.wait_up_to_date(&data_dir);
     reclaim(&server);
+    stop(server);
+    let [older, partly, copy] = ["older", "partly", "copy"].map(|name| site.path(name));
+    copy_folder(&data_dir.join("blobs"), &older);
+    fs::remove_dir_all(older.join("ends")).unwrap();
+    let server = site.start(&data_dir);
     let late = Disk::of_noise(site.path("late.raw"), 11, 6 << 20);
     server.agent().back_up("late", &[late.arg()]);
     site.wait_up_to_date(&data_dir);
     stop(server);
-    let copy = site.path("copy");
-    copy_folder(&data_dir.join("blobs"), &copy);
+    for to in [&partly, &copy] {
+        copy_folder(&data_dir.join("blobs"), to);
+    }
     fs::remove_dir_all(copy.join("ends")).unwrap();
-    let (kit, new) = (site.path("repository/repository.key"), site.path("new"));
-    fs::create_dir(&new).unwrap();
-    fs::copy(kit, new.join("repository.key")).unwrap();
+    let [new, newer, without] = ["new", "newer", "without"].map(|name| {
+        let folder = site.path(name);
+        fs::create_dir(&folder).unwrap();
+        fs::copy(site.path("repository/repository.key"), folder.join("repository.key")).unwrap();
+        folder
+    });
     fs::remove_file(data_dir.join("catalog.db")).unwrap();
     let from = ["--from", copy.to_str().unwrap()];
 
@@ -144,6 +154,14 @@ fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lo
         !new.join("tiers.db").exists() && !new.join("blobs").exists(),
         "nothing is made of a wrong bucket"
     );
+    // Containers of restore points that the copy lacks would be freed.
+    let (status, said) = site.maintain(&newer, "recover", &["--from", older.to_str().unwrap()]);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("holds restore points that are not here (1)"), "{said}");
+    // Without the bucket, what is known to lie there would be called lost.
+    let (status, said) = maintain(&without, "recover", &["--from", partly.to_str().unwrap()]);
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("set s3") && !without.join("catalog.db").exists(), "{said}");
 
     let (status, said) = site.maintain(&new, "recover", &from);
     assert!(status.success(), "{said}");
