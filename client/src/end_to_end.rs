@@ -117,8 +117,6 @@ impl fmt::Debug for NamespaceKey {
     }
 }
 
-// Names, seals and opens chunks, with a namespace's key or without one.
-
 /// A key encrypts one region, so its only nonce may be anything.
 const NONCE: [u8; NONCE_LEN] = [0; NONCE_LEN];
 
@@ -274,10 +272,7 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key(NONCE)
 }
 
-// Sources of a namespace's key: a key file, which a passphrase may have wrapped, or a command that prints what is in
-// one.
-
-/// Where the key is.
+/// Source of a namespace's key: a key file, which a passphrase may have wrapped, or a command that prints what is in one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// A file that only its owner can read.

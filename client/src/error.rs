@@ -237,8 +237,6 @@ fn describe(status: &tonic::Status) -> String {
     if text.is_empty() { status.code().description().to_owned() } else { escape_line(text).into_owned() }
 }
 
-// Errors of connecting to a server.
-
 /// Why a connection was not made. It can be cloned, to take it out of the errors the transport wraps around
 /// it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -299,8 +297,6 @@ impl ConnectError {
         None
     }
 }
-
-// Errors of a restore stream.
 
 /// Why a restore stream was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -91,9 +91,7 @@ impl Shared {
             payload: encoded.payload.into(),
         })
     }
-}
 
-impl Shared {
     fn seal(
         &self,
         encoded: EncodedRegion,

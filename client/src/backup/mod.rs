@@ -156,8 +156,6 @@ async fn record(agent: &session::Agent<'_>, unopened: &[FailedDisk]) {
     }
 }
 
-// Options of a backup.
-
 /// Options of a backup.
 #[derive(Debug, Clone)]
 pub struct BackupOptions {
@@ -212,8 +210,6 @@ pub const DEFAULT_JOB: &str = "manual";
 
 /// How long an outage may last by default.
 pub const DEFAULT_RETRY_FOR: Duration = Duration::from_secs(300);
-
-// State shared by all streams of a backup.
 
 /// The stages between a disk and the network, with their limits and counters.
 pub(crate) struct Pipeline {
@@ -272,8 +268,6 @@ impl Pipeline {
     }
 }
 
-// Memory and threads of a backup.
-
 /// How many threads and buffers a backup uses. Peak memory: `buffers` × 4 MiB + (2 × `regions` + 24) × 512 KiB +
 /// threads × 1.5 MB (level 2) + 17 MiB known fingerprints + 16 MiB window: on 2 cores 56 + 20 + 3 + 17 + 16
 /// = 112 MiB, on 24 cores or more 128 + 42 + 36 + 33 = 239 MiB if ever all were full at once.
@@ -298,12 +292,6 @@ impl Limits {
         Self { compress_threads, scan_threads, buffers, regions: compress_threads + 6 }
     }
 }
-
-// Chunks the server is known to have, was sent or was asked about, on this stream. Two generations: when
-// the young one is full it becomes the old one, and the old one is forgotten. So the most recent
-// 229,376 to 458,752 chunks (3.5 to 7 GiB of data) are always remembered.
-//
-// Forgetting costs another query, never correctness.
 
 /// Entries of one generation: 7/8 of 2¹⁸ slots of 33 bytes, so 8.3 MiB, 17 MiB for both.
 const GENERATION_MAX: usize = 229_376;
@@ -330,7 +318,11 @@ impl Hasher for FingerprintHasher {
 /// A set of fingerprints.
 pub(crate) type FingerprintSet = HashSet<Fingerprint, BuildHasherDefault<FingerprintHasher>>;
 
-/// Fingerprints that need not be asked about again.
+/// Chunks that the server is known to have, was sent or was asked about, on this stream, which need not be asked about again.
+/// Two generations: when the young one is full it becomes the old one, and the old one is forgotten. So the most recent
+/// 229,376 to 458,752 chunks (3.5 to 7 GiB of data) are always remembered.
+///
+/// Forgetting costs another query, never correctness.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     young: FingerprintSet,

@@ -360,8 +360,6 @@ fn fitting(mut reason: String) -> String {
     reason
 }
 
-// Keeping a session alive while something else is done.
-
 /// Runs `work` while renewing the session's lease three times as often as needed. A failed renewal ends the
 /// work only when the session is gone: a lost connection shows in the work itself.
 pub(super) async fn with_lease<T>(

@@ -78,8 +78,6 @@ pub(super) fn ask_new_passphrase() -> Result<SecretBytes, ClientError> {
     Ok(first)
 }
 
-// Asking a person before something is done that cannot be undone.
-
 /// Returns true if there is someone to ask: a person at the terminal, who has not said yes already.
 pub(super) fn is_asked(output: Output, yes: bool) -> bool {
     !yes && !output.json && io::stdin().is_terminal() && io::stderr().is_terminal()

@@ -264,8 +264,6 @@ fn task_json(kind: Kind, task: &v1::Task) -> Value {
     })
 }
 
-// `holdfast scrub`: starts it at the server and watches it.
-
 const SCRUB: Kind = Kind {
     word: "scrub",
     noun: "the scrub",
@@ -276,6 +274,7 @@ const SCRUB: Kind = Kind {
     outcome: verdict,
 };
 
+/// `holdfast scrub`: starts it at the server and watches it.
 pub(super) async fn run_scrub(context: &Context, scrub: &Scrub) -> Result<ExitCode, ClientError> {
     let (_, connection, _) = context.connect().await?;
     if let Some(control) = control(&scrub.steering) {

@@ -232,8 +232,6 @@ async fn channel(dialer: &tls::Dialer) -> Result<Channel, ClientError> {
     })
 }
 
-// Credentials that every call carries.
-
 /// Puts the token, the request id and the protocol version on every call.
 #[derive(Debug, Clone)]
 pub struct Credentials {
@@ -271,8 +269,6 @@ impl Interceptor for Credentials {
 /// A channel whose calls carry credentials.
 pub type AuthedChannel = InterceptedService<Channel, Credentials>;
 
-// Identifies a command in its own log and in the server's.
-
 /// A name for one command's calls, see [`holdfast_proto::request`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(String);
@@ -298,10 +294,8 @@ impl fmt::Display for RequestId {
     }
 }
 
-// Connecting, which may take as long as any outage: a nightly job must not fail because the server, the line or the name
-// service comes back a minute later.
-
-/// [`Connection::open`], again and again for as long as `retry_for`; each wait is told to `notice` before.
+/// [`Connection::open`], again and again for as long as `retry_for`; each wait is told to `notice` before. It may take as long
+/// as any outage: a nightly job must not fail because the server, the line or the name service comes back a minute later.
 ///
 /// # Errors
 /// The errors of [`Connection::open`]; what may pass only once `retry_for` has passed.
@@ -350,8 +344,6 @@ pub(crate) async fn open_again(
 fn may_pass(error: &ClientError) -> bool {
     error.is_connection_loss() || error.is_limit()
 }
-
-// Settings of a connection.
 
 /// Everything needed to reach a server.
 #[derive(Debug, Clone)]

@@ -130,8 +130,6 @@ fn level_figures(
     levels.iter().zip(&count.compressed).enumerate().map(of).collect()
 }
 
-// Reading a disk ahead, a few extents at a time.
-
 /// Extents that are worked on at a time.
 const BATCH_EXTENTS: usize = 4;
 

@@ -274,8 +274,6 @@ fn drawn(lot: u64, share: f64) -> bool {
     ((lot >> 11) as f64) < share * (1u64 << 53) as f64
 }
 
-// The ways of cutting that are compared.
-
 /// A way of cutting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cutter {
@@ -323,8 +321,6 @@ pub(super) fn cutters() -> Vec<(&'static str, u32, Cutter)> {
     all.push(("fixed 4 MiB", EXTENT_BYTES, Cutter::Fixed(EXTENT_BYTES as usize)));
     all
 }
-
-// Compressing regions to see how small they get.
 
 /// Encoders of every level, one per thread and level.
 pub(super) struct Encoders {

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
@@ -43,6 +44,14 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 /// Returns true if a call failed because the file system or device does not do `O_DIRECT`, or not at this alignment.
 pub(crate) fn refuses_direct(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS))
+}
+
+/// NFS, as fstatfs(2) names it.
+pub(crate) const NFS: u64 = 0x6969;
+
+/// The kind of file system that a file is on, as fstatfs(2) names it; `None` where that is not known.
+pub(crate) fn file_system(file: impl AsFd) -> Option<u64> {
+    rustix::fs::fstatfs(file).ok().and_then(|found| u64::try_from(found.f_type).ok())
 }
 
 /// Memory that begins at a page.

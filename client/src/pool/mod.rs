@@ -3,7 +3,7 @@
 mod buffers;
 mod objects;
 
-pub(crate) use buffers::{Buffer, BufferPool, PAGE_BYTES, Pages, refuses_direct};
+pub(crate) use buffers::{Buffer, BufferPool, NFS, PAGE_BYTES, Pages, file_system, refuses_direct};
 pub(crate) use objects::ObjectPool;
 
 /// Memory of regions' plain bytes, used again.

@@ -26,7 +26,7 @@ const TITLE: &str = "# Holdfast map of bad ranges";
 /// What is added to a target's name to get its map's.
 pub const MAP_SUFFIX: &str = ".bad-ranges";
 
-/// The map as text. `bad` is in order and does not overlap.
+/// The map as text. `bad` is in order; where ranges overlap, the bytes are listed once.
 pub(super) fn text(disk: &DiskOfBackup, bad: &[BadRange]) -> String {
     let mut text = format!(
         "{TITLE}\n# disk {:?} of backup {}, {} bytes\n# current_pos  current_status  current_pass\n\
@@ -35,17 +35,19 @@ pub(super) fn text(disk: &DiskOfBackup, bad: &[BadRange]) -> String {
     );
     let mut position = 0;
     for range in bad {
-        push_block(&mut text, position, range.offset - position, '+');
+        let start = range.offset.max(position);
+        let end = range.offset.saturating_add(range.len).max(start);
+        push_block(&mut text, position, start - position, '+');
         let container = if range.container.is_empty() {
             String::new()
         } else {
             format!("container {}: ", range.container)
         };
         text.extend(["# ", &container, &range.reason, "\n"]);
-        push_block(&mut text, range.offset, range.len, '-');
-        position = range.offset + range.len;
+        push_block(&mut text, start, end - start, '-');
+        position = end;
     }
-    push_block(&mut text, position, disk.size_bytes - position, '+');
+    push_block(&mut text, position, disk.size_bytes.saturating_sub(position), '+');
     text
 }
 
@@ -141,6 +143,20 @@ mod tests {
 0x000FF000  0x00001000  -
 ";
         assert_eq!(text(&disk(), &bad()), expected);
+    }
+
+    #[test]
+    fn bytes_of_several_ranges_are_listed_once() {
+        let range = |offset, len| BadRange { offset, len, reason: "checksum".into(), container: "".into() };
+        let text = text(&disk(), &[range(0x1000, 0x2000), range(0x1800, 0x100), range(0x2000, 0x1800)]);
+        let blocks: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).skip(1).collect();
+        let expected = [
+            "0x00000000  0x00001000  +",
+            "0x00001000  0x00002000  -",
+            "0x00003000  0x00000800  -",
+            "0x00003800  0x000FC800  +",
+        ];
+        assert_eq!(blocks, expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use holdfast_proto::limits::{EXTENT_BYTES, PASSED_OVER_MAX, WINDOW_EXTENTS};
 use holdfast_proto::region::Codec;
 use holdfast_proto::region::sealed::Commitment;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::bad::{BadRange, BadRanges, OnDamage};
 use super::digests::FalseDigests;
@@ -19,7 +19,7 @@ use super::job::{self, Tools};
 use super::poison::{FalseChunk, FalseChunks, Refused, sealed_as};
 use super::target::Target;
 use super::window::{CheckedRegion, WindowPlan};
-use super::writes::Writes;
+use super::writes::{Turn, Writes};
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::ObjectPool;
@@ -83,7 +83,7 @@ pub(super) struct Jobs {
     /// By where they begin: windows whose regions arrive, then those of which not everything is settled.
     windows: Mutex<BTreeMap<u64, Arc<WindowExtents>>>,
     ended: Mutex<Vec<Arc<WindowExtents>>>,
-    writes: Writes,
+    writes: Arc<Writes>,
     /// Nothing more is to be written.
     stopped: AtomicBool,
     /// The first failure.
@@ -115,7 +115,7 @@ impl Jobs {
             room: Arc::new(Semaphore::new(extents_max)),
             windows: Mutex::default(),
             ended: Mutex::default(),
-            writes: Writes::default(),
+            writes: Arc::default(),
             stopped: AtomicBool::new(false),
             pool,
             failure: Mutex::new(None),
@@ -143,10 +143,15 @@ impl Jobs {
     }
 
     /// The extents that are to be read again, because a region that did not open was to bring something of them. Waits until
-    /// no job is in progress.
+    /// no job is in progress, and forgets their bad ranges: another copy may be sound.
     pub(super) async fn take_again(&self) -> Result<BTreeSet<u64>, ClientError> {
         self.drain().await?;
-        Ok(self.refused.take_again())
+        let again = self.refused.take_again();
+        for extent in &again {
+            let start = extent.saturating_mul(u64::from(EXTENT_BYTES));
+            self.forget(&(start..start.saturating_add(u64::from(EXTENT_BYTES))));
+        }
+        Ok(again)
     }
 
     /// (N8) Regions that did not open when the next window was read that begins with this extent.
@@ -161,17 +166,28 @@ impl Jobs {
         region: CheckedRegion,
         passed_over: &Arc<BTreeSet<Commitment>>,
     ) -> Result<(), ClientError> {
-        let closed = ClientError::Internal("the decoding threads ended early");
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)?;
+        let permit = self.permit().await?;
         self.check()?;
         let window = self.windows.lock().get(&region.window.start).cloned();
         let window = window.ok_or(ClientError::Internal("a region of a window that has not begun"))?;
         let (jobs, passed_over) = (Arc::clone(self), Arc::clone(passed_over));
         self.pool.threads.spawn_fifo(move || {
             jobs.run(&region, &window, &passed_over);
-            drop(permit);
+            jobs.end(permit);
         });
         Ok(())
+    }
+
+    /// What a job holds while it is in progress.
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, ClientError> {
+        let closed = ClientError::Internal("the decoding threads ended early");
+        Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)
+    }
+
+    /// A job is done. It lets go of the target first: who waits for the permits counts on that.
+    fn end(self: Arc<Self>, permit: OwnedSemaphorePermit) {
+        drop(self);
+        drop(permit);
     }
 
     fn run(
@@ -235,14 +251,18 @@ impl Jobs {
             job::bad_ranges(chunk).try_for_each(|range| self.give_up(range, None))?;
         }
         self.writes.push(whole);
-        let jobs = Arc::clone(self);
-        self.pool.writer.spawn_fifo(move || jobs.write_next());
+        let (jobs, writes) = (Arc::clone(self), Arc::clone(&self.writes));
+        self.pool.writer.spawn_fifo(move || {
+            let Some(mut turn) = writes.next() else { return };
+            jobs.write(&mut turn);
+            // Before the turn ends: who waits for that counts on the target being let go of.
+            drop(jobs);
+        });
         Ok(())
     }
 
-    /// Writes the lowest extent that waits.
-    fn write_next(&self) {
-        let Some(mut turn) = self.writes.next() else { return };
+    /// Writes the extent whose turn it is.
+    fn write(&self, turn: &mut Turn<'_>) {
         let extent = &turn.extent;
         self.attempt("the writing thread panicked", || {
             let mut watch = Stopwatch::start();
@@ -314,12 +334,30 @@ impl Jobs {
 
     /// As [`Jobs::give_up`] for ranges the server named; away from the async threads.
     pub(super) async fn give_up_all(self: &Arc<Self>, ranges: Vec<BadRange>) -> Result<(), ClientError> {
+        self.run_as_job(move |jobs| {
+            ranges.into_iter().try_for_each(|range| {
+                jobs.check_stopped()?;
+                let window = jobs.window_at(range.offset);
+                jobs.give_up(range, window.as_deref())
+            })
+        })
+        .await
+    }
+
+    /// Does `work` away from the async threads. It counts as a job, so that it is waited for even when the stream that began
+    /// it is gone. It must not wait for another job.
+    async fn run_as_job(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> Result<(), ClientError> + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let permit = self.permit().await?;
         let jobs = Arc::clone(self);
-        let give_up = move |range: BadRange| {
-            let window = jobs.window_at(range.offset);
-            jobs.give_up(range, window.as_deref())
-        };
-        blocking(move || ranges.into_iter().try_for_each(give_up)).await
+        blocking(move || {
+            let outcome = work(&jobs);
+            jobs.end(permit);
+            outcome
+        })
+        .await
     }
 
     /// The window at `offset` of the disk, while it arrives.
@@ -374,6 +412,11 @@ impl Jobs {
         if self.failure.lock().is_some() { Err(STOPPED) } else { Ok(()) }
     }
 
+    /// The same, also when the disk is not wanted any more.
+    fn check_stopped(&self) -> Result<(), ClientError> {
+        if self.stopped.load(Ordering::Relaxed) { Err(STOPPED) } else { Ok(()) }
+    }
+
     /// A window begins: waits for room for its extents, then writes its zeros and gives the target a hint; both away
     /// from the async threads, as both can wait for the disk. Several windows may be in progress.
     pub(super) async fn begin_window(self: &Arc<Self>, plan: Arc<WindowPlan>) -> Result<(), ClientError> {
@@ -385,11 +428,16 @@ impl Jobs {
             // Those before the lowest that arrives are complete.
             windows.first_key_value().map_or(plan.start, |(start, _)| *start)
         };
-        let jobs = Arc::clone(self);
-        blocking(move || {
+        self.run_as_job(move |jobs| {
             jobs.target.reached(reached);
-            plan.zeros.iter().try_for_each(|&(offset, len)| jobs.target.zero(offset, len))?;
-            plan.bad.iter().try_for_each(|range| jobs.give_up(range.clone(), None))
+            for &(offset, len) in &plan.zeros {
+                jobs.check_stopped()?;
+                jobs.target.zero(offset, len)?;
+            }
+            plan.bad.iter().try_for_each(|range| {
+                jobs.check_stopped()?;
+                jobs.give_up(range.clone(), None)
+            })
         })
         .await
     }
@@ -414,6 +462,7 @@ impl Jobs {
             return Ok(false);
         }
         let (target, start, end) = (Arc::clone(&self.target), plan.start, plan.end);
+        // No job: who reads the pipe may never go on, and an interrupted restore must end all the same.
         blocking(move || target.window_done(start, end)).await.map(|()| true)
     }
 }

@@ -5,9 +5,12 @@
 //! where they are. Reading cached pages through the cache would start the kernel's readahead where another had been
 //! reading one after the other, and what that brings counts as cached by others.
 //!
-//! Where `O_DIRECT` is refused the disk is read the usual way, without readahead of its own. Some file systems take
-//! `O_DIRECT` and read through the cache nevertheless (ext4 with `data=journal`, compressed files of btrfs). Either way, a
-//! piece of which nothing was cached before it was read is dropped again.
+//! Not so on NFS: there a direct read makes the kernel write out all that is cached of the file, and keeps readers through
+//! the cache out while it lasts. A guest that uses the file would wait for each piece.
+//!
+//! On NFS, and where `O_DIRECT` is refused, the disk is read the usual way, without readahead of its own. Some file systems
+//! take `O_DIRECT` and read through the cache nevertheless (ext4 with `data=journal`, compressed files of btrfs). Either way,
+//! a piece of which nothing was cached before it was read is dropped again.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use crate::pool::{PAGE_BYTES, Pages, refuses_direct};
+use crate::pool::{NFS, PAGE_BYTES, Pages, file_system, refuses_direct};
 use crate::slices::{part, part_mut};
 
 /// Read at a time at most. Larger pieces are no faster; on some file systems a guest's write waits for a piece to be read.
@@ -30,7 +33,7 @@ const BOUNCE_BYTES: usize = 64 << 10;
 /// A second way to read an open disk.
 #[derive(Debug)]
 pub(super) struct Uncached {
-    /// The disk opened with `O_DIRECT`; `None` where that is refused.
+    /// The disk opened with `O_DIRECT`; `None` on NFS, and where that is refused.
     direct: Option<File>,
     /// True once a read from it was refused: some file systems let a file be opened so, and then refuse to read it.
     refused: AtomicBool,
@@ -39,14 +42,20 @@ pub(super) struct Uncached {
 impl Uncached {
     /// Opens `disk` once more. Not by its path, where another file may be by now.
     pub(super) fn open(disk: &File) -> Self {
+        Self::open_on(disk, file_system(disk))
+    }
+
+    fn open_on(disk: &File, file_system: Option<u64>) -> Self {
+        if file_system == Some(NFS) {
+            return Self::over(disk, None);
+        }
         let flags = (OFlags::DIRECT | OFlags::NONBLOCK).bits().cast_signed();
         let path = format!("/proc/self/fd/{}", disk.as_raw_fd());
         let direct = File::options().read(true).custom_flags(flags).open(path);
-        Self::over(disk, direct)
+        Self::over(disk, direct.inspect_err(goes_through_cache).ok())
     }
 
-    fn over(disk: &File, direct: io::Result<File>) -> Self {
-        let direct = direct.inspect_err(goes_through_cache).ok();
+    fn over(disk: &File, direct: Option<File>) -> Self {
         for file in [Some(disk), direct.as_ref()].into_iter().flatten() {
             // Advice: a refusal does no harm. What was read ahead would count as cached by others.
             let _ = fadvise(file, 0, None, Advice::Random);
@@ -174,7 +183,7 @@ mod tests {
         let buffering = File::open(file.path());
         for direct in [Err(io::ErrorKind::InvalidInput.into()), unreadable, buffering] {
             let file = File::open(file.path()).unwrap();
-            let uncached = Uncached::over(&file, direct);
+            let uncached = Uncached::over(&file, direct.ok());
             let mut read = Pages::new(LEN);
             for (number, piece) in read.chunks_mut(PIECE_BYTES).enumerate() {
                 assert_eq!(uncached.read(&file, (number * PIECE_BYTES) as u64, piece).unwrap(), PIECE_BYTES);
@@ -188,6 +197,21 @@ mod tests {
             uncached.read(&file, 0, &mut read).unwrap();
             assert_eq!(cached(&file, 0, LEN / 2), LEN / 2, "what others cached stays");
             fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_disk_on_nfs_is_read_through_the_cache() {
+        let bytes = image::noise(1, 2 * PAGE_BYTES);
+        let (file, _) = image::raw(&bytes);
+        let file = file.as_file();
+        let refused = Uncached::open(file).direct.is_none();
+        for (kind, past_cache) in [(Some(NFS), false), (Some(0xEF53), true), (None, true)] {
+            let uncached = Uncached::open_on(file, kind);
+            assert_eq!(uncached.direct.is_some(), past_cache && !refused, "{kind:?}");
+            let mut read = Pages::new(2 * PAGE_BYTES);
+            assert_eq!(uncached.read(file, 0, &mut read).unwrap(), 2 * PAGE_BYTES);
+            assert!(*read == bytes);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reading and cutting: threads that each take an extent and examine it. They finish in any order; sequence
 //! numbers put their results back into disk order.
 //!
-//! Start with [`Scanner`]; `examine` is what is done with one extent, `reorder` restores the order, `lead`
+//! Start with [`Scanner`]; `examine` is what is done with one extent, [`ReorderBuffer`] restores the order, and `Lead`
 //! keeps scanning from running away from what uses its results.
 //!
 //! Memory: one buffer per thread, plus those of changed extents until they are packed; all come from one
@@ -182,8 +182,6 @@ impl Drop for PanicReport<'_> {
     }
 }
 
-// Limits how far scanning runs ahead of the use of its results.
-
 /// Results may be this far ahead of the oldest one not yet delivered. An unchanged extent's result holds no
 /// buffer, so this bounds them: 256 × some 100 bytes.
 pub(crate) const LEAD_MAX: usize = 256;
@@ -229,8 +227,6 @@ impl Lead {
     }
 }
 
-// Results back in disk order.
-
 /// Takes results in any order and gives them in the order of their numbers, from 0 on.
 #[derive(Debug, Default)]
 pub(crate) struct ReorderBuffer {
@@ -267,8 +263,6 @@ impl ReorderBuffer {
         self.early.is_empty()
     }
 }
-
-// Results of scanning a part of the disk.
 
 /// Result of scanning one or more extents.
 #[derive(Debug)]

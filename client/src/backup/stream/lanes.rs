@@ -349,9 +349,7 @@ impl Lane {
     }
 }
 
-// The way into the transport of one ingest stream.
-
-/// To the transport.
+/// The way into the transport of one ingest stream.
 pub(super) type Wire = mpsc::Sender<v1::IngestRequest>;
 
 /// Hands a message to the transport. When the transport is gone, waits for ever: [`receive`](crate::backup::stream::transport::receive)

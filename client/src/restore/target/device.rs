@@ -1,7 +1,7 @@
 //! A block device, or a file that keeps what is not written.
 //!
 //! It is written in place: what is on it is lost with the first write, and an interrupted restore leaves it
-//! partly written.
+//! partly written; a file then keeps its length if it is longer than the disk, and only its owner may read it.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -9,11 +9,11 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::lock::lock;
 use super::output::Output;
-use super::{FileOptions, Target, assert_within, close, failed};
+use super::{FileOptions, MODE_DEFAULT, Target, assert_within, close, failed};
 use crate::error::ClientError;
 use crate::slices::part;
 
@@ -59,14 +59,20 @@ impl DeviceTarget {
         Ok(Self::new(file, path, size_bytes, None))
     }
 
-    /// Opens a regular file of which what is not written stays; its length becomes `size_bytes`.
+    /// Opens a regular file of which what is not written stays. Only its owner may read it until it is complete, and what
+    /// it has beyond `size_bytes` is cut off only then; one that is shorter gets this length now.
     ///
     /// # Errors
     /// [`ClientError::File`]; also when another restore is writing it.
     pub fn open_file(path: &Path, size_bytes: u64, options: FileOptions) -> Result<Self, ClientError> {
         let file = OpenOptions::new().write(true).open(path).map_err(failed("opening", path))?;
         lock(&file, path)?;
-        file.set_len(size_bytes).map_err(failed("setting the length of", path))?;
+        // Also tells now, and not after hours, that the mode cannot be set.
+        let permissions = Permissions::from_mode(MODE_DEFAULT);
+        file.set_permissions(permissions).map_err(failed("setting the mode of", path))?;
+        if file.metadata().map_err(failed("examining", path))?.len() < size_bytes {
+            file.set_len(size_bytes).map_err(failed("setting the length of", path))?;
+        }
         Ok(Self::new(file, path, size_bytes, Some(options)))
     }
 
@@ -84,11 +90,10 @@ impl Target for DeviceTarget {
 
     fn zero(&self, offset: u64, len: u64) -> Result<(), ClientError> {
         assert_within(offset, len, self.size_bytes);
-        let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        if len == 0 || fallocate(&self.output.file, flags, offset, len).is_ok() {
+        let ask = |flags| fallocate(&self.output.file, flags, offset, len);
+        if len == 0 || kernel_zeroes(ask).map_err(failed("zeroing", &self.path))? {
             return Ok(());
         }
-        // The device does not support it, or not at this alignment: write zeros.
         let zeros = vec![0; ZEROS_BYTES];
         let end = offset + len;
         let mut position = offset;
@@ -110,6 +115,7 @@ impl Target for DeviceTarget {
 
     fn finish(&self) -> Result<(), ClientError> {
         if let Some(options) = self.finish_as {
+            self.output.file.set_len(self.size_bytes).map_err(failed("setting the length of", &self.path))?;
             let permissions = Permissions::from_mode(options.mode);
             self.output
                 .file
@@ -123,10 +129,30 @@ impl Target for DeviceTarget {
     }
 }
 
+/// Asks the kernel for zeros. False: the file system or device has none to give, or not at this alignment.
+///
+/// A hole takes no room in a file; a zeroed range keeps its blocks. A device makes a hole only if it reads as zeros.
+fn kernel_zeroes(ask: impl Fn(FallocateFlags) -> rustix::io::Result<()>) -> io::Result<bool> {
+    for way in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
+        match retry_on_intr(|| ask(way | FallocateFlags::KEEP_SIZE)) {
+            Ok(()) => return Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOTTY) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{MODE_DEFAULT, open};
+    use std::cell::RefCell;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::super::open;
     use super::*;
+
+    const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+    const ZEROED: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
     const IN_PLACE: FileOptions = FileOptions { force: true, sync: true, mode: MODE_DEFAULT, in_place: true };
 
@@ -145,6 +171,32 @@ mod tests {
         let bytes = std::fs::read(file.path()).unwrap();
         assert_eq!((bytes[0], bytes[99], bytes[100], bytes[(2 << 20) + 106]), (b'x', 0xAA, 0, 0));
         assert!(bytes[(2 << 20) + 107..].iter().all(|&byte| byte == 0xAA));
+        let room = file.as_file().metadata().unwrap().blocks() * 512;
+        let has_holes = fallocate(file.as_file(), HOLE, 0, 1).is_ok();
+        assert!(room < 2 << 20 || !has_holes, "{room} bytes for 1 MiB that is not zero");
+    }
+
+    #[test]
+    fn zeros_are_written_only_where_the_kernel_makes_none() {
+        let answered = |answers: &[Result<(), Errno>]| {
+            let asked = RefCell::new(Vec::new());
+            let outcome = kernel_zeroes(|flags| {
+                asked.borrow_mut().push(flags);
+                answers[asked.borrow().len() - 1]
+            });
+            (outcome.map_err(|error| error.raw_os_error()), asked.into_inner())
+        };
+        assert_eq!(answered(&[Ok(())]), (Ok(true), vec![HOLE]));
+        assert_eq!(answered(&[Err(Errno::INTR), Ok(())]), (Ok(true), vec![HOLE, HOLE]));
+        for refusal in [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::NOTTY] {
+            assert_eq!(answered(&[Err(refusal), Ok(())]), (Ok(true), vec![HOLE, ZEROED]));
+            assert_eq!(answered(&[Err(refusal), Err(refusal)]), (Ok(false), vec![HOLE, ZEROED]));
+        }
+        for failure in [Errno::NOSPC, Errno::IO] {
+            let code = Err(Some(failure.raw_os_error()));
+            assert_eq!(answered(&[Err(failure)]), (code, vec![HOLE]));
+            assert_eq!(answered(&[Err(Errno::OPNOTSUPP), Err(failure)]), (code, vec![HOLE, ZEROED]));
+        }
     }
 
     #[test]
@@ -152,13 +204,19 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         for (before, sync) in [(100, true), (3, false)] {
             std::fs::write(file.path(), vec![0xAA; before]).unwrap();
+            std::fs::set_permissions(file.path(), Permissions::from_mode(0o644)).unwrap();
+            let found = || {
+                let found = std::fs::metadata(file.path()).unwrap();
+                (found.len(), found.permissions().mode() & 0o7777)
+            };
             let options = FileOptions { mode: 0o640, sync, ..IN_PLACE };
+            drop(open(file.path(), 10, options).unwrap());
+            assert_eq!(found(), (before.max(10) as u64, 0o600), "nothing was cut off before it is complete");
             let target = open(file.path(), 10, options).unwrap();
             target.write_at(0, b"x").unwrap();
             target.finish().unwrap();
-            let found = std::fs::metadata(file.path()).unwrap();
             // What a longer disk had at its end, such as a second partition table, is no part of this one.
-            assert_eq!((found.len(), found.permissions().mode() & 0o7777), (10, 0o640));
+            assert_eq!(found(), (10, 0o640));
         }
     }
 

@@ -4,7 +4,7 @@
 //! fails or is killed never looks complete. What a killed one leaves behind is removed by the next attempt.
 //!
 //! While it is written it is locked (`flock`), so that a second restore to the same path is refused. It is renamed or
-//! removed only while its name still leads to it.
+//! removed only while its name still leads to it. One that cannot be opened, so that its lock is not known, stays.
 //!
 //! Until it is complete only its owner may read it; then it gets the mode that was asked for.
 
@@ -96,16 +96,32 @@ fn create_partial(partial: &Path) -> Result<File, ClientError> {
 /// Removes what a killed restore left, or another user put there; refuses when a restore is writing it.
 fn remove_leftover(partial: &Path) -> Result<(), ClientError> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::WRONLY;
-    let open = rustix::fs::open(partial, flags, Mode::empty()).map(File::from);
-    if let Ok(file) = &open {
-        lock(file, partial)?;
-    }
-    // Only while locked: between two restores one of which is about to lock it, the name may have changed hands.
-    let gone = match &open {
-        Ok(file) if !leads_to(partial, file).map_err(failed("examining", partial))? => return Ok(()),
-        _ => std::fs::remove_file(partial),
+    remove_unless_written(partial, rustix::fs::open(partial, flags, Mode::empty()).map(File::from))
+}
+
+/// The same, with the outcome of opening it.
+fn remove_unless_written(partial: &Path, opened: rustix::io::Result<File>) -> Result<(), ClientError> {
+    let wrong = failed("opening", partial);
+    let file = match opened {
+        Ok(file) => Some(file),
+        // A link, a pipe or a socket: no restore makes one.
+        Err(Errno::LOOP | Errno::NXIO) => None,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ACCESS) => {
+            let message = "permission denied; another user's restore may be writing it; wait until it has ended, or \
+                           remove the file if there is none";
+            return Err(wrong(io::Error::new(io::ErrorKind::PermissionDenied, message)));
+        }
+        Err(error) => return Err(wrong(error.into())),
     };
-    match gone {
+    // Only while locked: between two restores one of which is about to lock it, the name may have changed hands.
+    if let Some(file) = &file {
+        lock(file, partial)?;
+        if !leads_to(partial, file).map_err(failed("examining", partial))? {
+            return Ok(());
+        }
+    }
+    match std::fs::remove_file(partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", partial)(error)),
         _ => Ok(()),
     }
@@ -241,6 +257,29 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"firststill");
         // The lock is the file's, and ends with the process.
         open(&path, 10, FORCED).unwrap().finish().unwrap();
+    }
+
+    #[test]
+    fn a_leftover_that_cannot_be_opened_stays_unless_no_restore_can_be_writing_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = folder.path().join("disk.raw.holdfast-partial");
+        for (code, word) in [
+            (Errno::ACCESS, "another user's restore may be writing it"),
+            (Errno::PERM, "Operation not permitted"),
+            (Errno::MFILE, "Too many open files"),
+            (Errno::IO, "Input/output error"),
+        ] {
+            std::fs::write(&partial, "theirs").unwrap();
+            let error = remove_unless_written(&partial, Err(code)).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("disk.raw.holdfast-partial"), "{error}");
+            assert_eq!(std::fs::read(&partial).unwrap(), b"theirs");
+        }
+        for code in [Errno::LOOP, Errno::NXIO] {
+            std::fs::write(&partial, "left over").unwrap();
+            remove_unless_written(&partial, Err(code)).unwrap();
+            assert!(!partial.exists(), "{code:?}");
+        }
+        remove_unless_written(&partial, Err(Errno::NOENT)).unwrap();
     }
 
     #[test]

@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use crate::pool::{PAGE_BYTES, refuses_direct};
+use crate::pool::{NFS, PAGE_BYTES, file_system, refuses_direct};
 
 /// Places on the disk, lengths and memory of what is written past the cache are multiples of this.
 const BLOCK_BYTES: usize = PAGE_BYTES;
 
-/// File systems that are written through the cache: NFS and btrfs, as fstatfs(2) names them.
-const THROUGH_CACHE: [u64; 2] = [0x6969, 0x9123_683E];
+/// File systems that are written through the cache: NFS and btrfs.
+const THROUGH_CACHE: [u64; 2] = [NFS, 0x9123_683E];
 
 /// Written through the cache with one call at most, at multiples of it. The kernel keeps a large write in large pieces of
 /// memory, and where a virtual machine's host takes idle memory back, these are what it takes first: writing extents with
@@ -58,8 +58,7 @@ impl Output {
             options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
             options.open(format!("/proc/self/fd/{}", file.as_raw_fd()))
         };
-        let kind = rustix::fs::fstatfs(&file).ok().and_then(|found| u64::try_from(found.f_type).ok());
-        let past_cache = sync && !kind.is_some_and(|kind| THROUGH_CACHE.contains(&kind));
+        let past_cache = sync && !file_system(&file).is_some_and(|kind| THROUGH_CACHE.contains(&kind));
         let direct = past_cache.then(again).and_then(|opened| opened.inspect_err(goes_through_cache).ok());
         Self { file, direct, refused: AtomicBool::new(false), begun: Mutex::new(0) }
     }

@@ -31,6 +31,9 @@ struct Recorded {
     /// Writes may not go on.
     held: bool,
     writes_begun: usize,
+    /// Zeros may not go on.
+    zeros_held: bool,
+    zeros_begun: usize,
 }
 
 impl Recorder {
@@ -47,6 +50,18 @@ impl Recorder {
     fn wait_for_write(&self) {
         let mut state = self.state.lock();
         while state.writes_begun == 0 {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    fn hold_zeros(&self, held: bool) {
+        self.state.lock().zeros_held = held;
+        self.changed.notify_all();
+    }
+
+    fn wait_for_zeros(&self) {
+        let mut state = self.state.lock();
+        while state.zeros_begun == 0 {
             self.changed.wait(&mut state);
         }
     }
@@ -81,6 +96,14 @@ impl Target for Recorder {
     }
 
     fn zero(&self, offset: u64, len: u64) -> Result<(), ClientError> {
+        {
+            let mut state = self.state.lock();
+            state.zeros_begun += 1;
+            self.changed.notify_all();
+            while state.zeros_held {
+                self.changed.wait(&mut state);
+            }
+        }
         self.mark(offset, usize::try_from(len).unwrap(), 2);
         Ok(())
     }
@@ -297,6 +320,58 @@ fn what_is_cancelled_is_not_written() {
         drop(jobs.drain().await);
     });
     assert_eq!(target.state.lock().offsets.len(), 1, "only what was being written");
+    assert_eq!(Arc::strong_count(&jobs), 1, "the target is let go of");
+}
+
+/// Interrupted while a window's zeros are written: the end waits for those being written, and no more are.
+#[test]
+fn what_is_cancelled_is_not_made_zero_and_no_one_holds_the_target_afterwards() {
+    let disk = sample();
+    let target = Arc::new(Recorder::new(disk.len()));
+    let jobs = jobs(&target, OnDamage::Zero);
+    target.hold_zeros(true);
+    let waited = block_on(async {
+        let following = follow_on(&jobs, serve(&disk, 16), disk.len());
+        tokio::select! {
+            biased;
+            () = async {
+                let zeroed = Arc::clone(&target);
+                tokio::task::spawn_blocking(move || zeroed.wait_for_zeros()).await.unwrap();
+            } => {}
+            done = following => panic!("{done:?} although nothing was made zero"),
+        }
+        let mut ended = std::pin::pin!(jobs.ended_by(ClientError::Interrupted));
+        let waits = tokio::select! {
+            biased;
+            _ = &mut ended => false,
+            () = std::future::ready(()) => true,
+        };
+        target.hold_zeros(false);
+        if waits {
+            drop(ended.await);
+            assert_eq!(Arc::strong_count(&jobs), 1, "the target is let go of");
+            let range = BadRange::said(0, 512, &v1::Damage::default());
+            assert!(jobs.give_up_all(vec![range]).await.is_err());
+        }
+        waits
+    });
+    assert!(waited, "zeros were still being written");
+    assert_eq!(target.state.lock().zeros_begun, 1);
+}
+
+/// What was bad of an extent that is read again may be sound in another copy.
+#[test]
+fn bad_ranges_of_what_is_read_again_are_forgotten() {
+    let extent = u64::from(EXTENT_BYTES);
+    let jobs = jobs(&Arc::new(Recorder::new(1)), OnDamage::Skip);
+    for offset in [extent - 512, extent, 2 * extent - 512, 2 * extent, 7 * extent] {
+        jobs.bad.add(BadRange::said(offset, 512, &v1::Damage::default()));
+    }
+    jobs.refused.add(1, [0; 32]);
+    jobs.refused.add(7, [0; 32]);
+    assert_eq!(block_on(jobs.take_again()).unwrap(), BTreeSet::from([1, 7]));
+    let left: Vec<u64> = jobs.bad_ranges().iter().map(|range| range.offset).collect();
+    assert_eq!(left, [extent - 512, 2 * extent]);
 }
 
 /// Alters a byte of the first chunk that the server sends.
