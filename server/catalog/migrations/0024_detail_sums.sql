@@ -19,8 +19,8 @@ CREATE INDEX detail_sums_of_vm ON detail_sums (vm_id);
 
 CREATE TRIGGER sums_of_new_row AFTER INSERT ON details BEGIN
     INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)
-        SELECT new.job_id, new.vm_id, 1, new.status <> 'done', new.bytes, new.new_bytes, new.post_lc, new.meta_bytes,
-            new.wire_bytes WHERE true
+        SELECT new.job_id, new.vm_id, 1, new.status <> 'done', min(new.bytes, 1 << 62), min(new.new_bytes, 1 << 62),
+            min(new.post_lc, 1 << 62), min(new.meta_bytes, 1 << 62), min(new.wire_bytes, 1 << 62) WHERE true
         ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed,
             bytes = min(bytes + excluded.bytes, 1 << 62), new_bytes = min(new_bytes + excluded.new_bytes, 1 << 62),
             post_lc = min(post_lc + excluded.post_lc, 1 << 62),
@@ -47,8 +47,8 @@ CREATE TRIGGER sums_of_changed_row AFTER UPDATE ON details BEGIN
         WHERE job_id = old.job_id AND vm_id = old.vm_id;
     DELETE FROM detail_sums WHERE job_id = old.job_id AND vm_id = old.vm_id AND rows = 0;
     INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)
-        SELECT new.job_id, new.vm_id, 1, new.status <> 'done', new.bytes, new.new_bytes, new.post_lc, new.meta_bytes,
-            new.wire_bytes WHERE true
+        SELECT new.job_id, new.vm_id, 1, new.status <> 'done', min(new.bytes, 1 << 62), min(new.new_bytes, 1 << 62),
+            min(new.post_lc, 1 << 62), min(new.meta_bytes, 1 << 62), min(new.wire_bytes, 1 << 62) WHERE true
         ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed,
             bytes = min(bytes + excluded.bytes, 1 << 62), new_bytes = min(new_bytes + excluded.new_bytes, 1 << 62),
             post_lc = min(post_lc + excluded.post_lc, 1 << 62),

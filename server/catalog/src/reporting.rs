@@ -87,7 +87,7 @@ impl Catalog {
     ) -> Result<(Vec<DetailTotals>, u64)> {
         validate::detail_filter(filter)?;
         validate::report_page(limit)?;
-        self.report(|c| totals::page(c, filter, by, order, Window::new(offset, limit)))
+        self.report_sorted(|c, room| totals::page(c, filter, by, order, Window::new(offset, limit), room))
     }
 
     /// The rows that match, added up per day and group, in order of day, namespace and name. Days and groups
@@ -145,7 +145,7 @@ impl Catalog {
     /// Every job, by namespace and name.
     pub fn job_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>> {
         validate::scope(namespaces)?;
-        self.report(|c| sqlite::overviews::jobs(c, namespaces))
+        self.report(|c| sqlite::overviews::jobs(c, namespaces, self.clock.now_ms()))
     }
 
     /// The namespaces, by name.

@@ -38,32 +38,44 @@ pub(crate) enum Looked {
     Damaged,
 }
 
-/// (S9) The look of a start, before anything is changed. What keeps it from looking does not end the start.
+/// (S9) The look of a start, before anything is changed; then, in what is left of the time, at the sums (W18). What keeps it
+/// from looking does not end the start.
 pub(crate) fn at_start(catalog: &Catalog, health: &Health, location: &str) -> Looked {
     let begun = Instant::now();
-    let looked = look(catalog, health, location, Box::new(move || begun.elapsed() < AT_START));
-    let looked = looked.unwrap_or_else(|error| {
+    let go_on = || -> GoOn { Box::new(move || begun.elapsed() < AT_START) };
+    let looked = look(catalog, health, location, go_on()).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot look through the catalog; it is tried again in the background");
         Looked::Stopped
     });
-    if looked != Looked::Damaged
-        && let Err(error) = catalog.add_up_first()
-    {
-        tracing::warn!(%error, "cannot add up compression details; it is tried again in the background");
+    let are_there = looked != Looked::Damaged && add_up_first(catalog);
+    // What is not looked at to its end is looked at in the background, right away.
+    if looked == Looked::Sound && !(are_there && correct_sums(catalog, go_on())) {
+        return Looked::Stopped;
     }
     looked
 }
 
-/// Makes sums anew that are wrong. They are statistics: what keeps it from that ends nothing.
-fn correct_sums(catalog: &Catalog, go_on: GoOn) {
-    match catalog.correct_sums(go_on) {
-        Ok(None) => {}
-        Ok(Some(wrong)) if wrong.is_empty() => {}
-        Ok(Some(wrong)) => tracing::warn!(?wrong, "sums in the catalog were wrong, and were made anew"),
-        Err(error) => {
-            tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again tomorrow");
+/// (W18) Adds compression details up if that was never done; returns false if it failed.
+pub(crate) fn add_up_first(catalog: &Catalog) -> bool {
+    let added = catalog.add_up_first();
+    let warn = |error: &CatalogError| {
+        tracing::warn!(%error, "cannot add up compression details; until it is tried again, sums are missing");
+    };
+    added.inspect_err(warn).is_ok()
+}
+
+/// Makes sums anew that are wrong; returns false if it did not get to the end. They are statistics: what keeps it from that
+/// ends nothing.
+fn correct_sums(catalog: &Catalog, go_on: GoOn) -> bool {
+    let corrected = catalog.correct_sums(go_on);
+    match &corrected {
+        Ok(Some(wrong)) if !wrong.is_empty() => {
+            tracing::warn!(?wrong, "sums in the catalog were wrong, and were made anew");
         }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again later"),
     }
+    matches!(corrected, Ok(Some(_)))
 }
 
 fn look(catalog: &Catalog, health: &Health, location: &str, go_on: GoOn) -> Result<Looked, EngineError> {
@@ -234,4 +246,25 @@ fn drop_rows(core: &Core, rows: &[ContainerId]) -> Result<(), EngineError> {
         core.catalog.remove_condemned(rows)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_types::clock::ManualClock;
+
+    use super::*;
+
+    /// (W18) A process that ends within a day corrects sums, too.
+    #[test]
+    fn a_start_corrects_sums() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("catalog.db");
+        let catalog = Catalog::create(&path, Arc::new(ManualClock::new(0))).unwrap();
+        let raw = rusqlite::Connection::open(&path).unwrap();
+        let wrong = "INSERT INTO detail_sums (job_id, vm_id, rows) VALUES (zeroblob(16), zeroblob(16), 1)";
+        raw.execute(wrong, []).unwrap();
+        assert_eq!(catalog.integrity_check().unwrap().len(), 1);
+        assert_eq!(at_start(&catalog, &Health::default(), "volume"), Looked::Sound);
+        assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new());
+    }
 }

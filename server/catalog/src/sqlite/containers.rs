@@ -251,7 +251,7 @@ pub(crate) fn class(row: &Row<'_>) -> rusqlite::Result<ContainerClass> {
     }
 }
 
-const fn state_word(state: ContainerState) -> &'static str {
+pub(crate) const fn state_word(state: ContainerState) -> &'static str {
     match state {
         ContainerState::Live => "live",
         ContainerState::Damaged => "damaged",

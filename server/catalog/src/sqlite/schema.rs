@@ -100,6 +100,10 @@ pub(crate) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
     // Asked before anything is touched: a newer catalog must stay as it is.
     check_ours(writer, path)?;
     if read_version(writer)? == version() {
+        // A kill, or a full disk, may have kept an earlier process from making it.
+        if lacks_index(writer)? && log::write_again(writer, path).is_ok() {
+            index_failures(writer);
+        }
         return Ok(());
     }
     log::write_again(writer, path)?;
@@ -119,6 +123,11 @@ fn index_failures(writer: &Connection) {
         "CREATE INDEX IF NOT EXISTS details_failed_by_end \
          ON details (finished_ms DESC, started_ms, run_id, session_id, position) WHERE status <> 'done'",
     );
+}
+
+fn lacks_index(writer: &Connection) -> Result<bool> {
+    let sql = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'details_failed_by_end')";
+    writer.query_row(sql, [], |row| row.get(0)).or_error("open")
 }
 
 /// Returns true if the schema is an older version's.

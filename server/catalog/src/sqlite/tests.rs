@@ -292,6 +292,39 @@ fn sums_of_details_follow_every_change() {
     }
 }
 
+/// The first row of a sum may be more than its end.
+#[test]
+fn a_sum_of_a_single_row_ends_too() {
+    let home = Home::new();
+    let fixture = home.create();
+    fixture.record_failed_run(&fixture.failed("web", "nightly", crate::RowStatus::Failed)).unwrap();
+    let raw = home.raw();
+    let ends = |what: &str| {
+        assert_eq!(fixture.job_overviews(None).unwrap()[0].sums.wire_bytes, 1 << 62, "{what}");
+        assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
+    };
+    raw.execute("UPDATE details SET wire_bytes = 9223372036854775807", []).unwrap();
+    ends("a row was changed");
+    let again = "CREATE TEMP TABLE one AS SELECT * FROM details; DELETE FROM details; INSERT INTO details SELECT * FROM one";
+    raw.execute_batch(again).unwrap();
+    ends("a row is new");
+    fixture.add_up().unwrap();
+    ends("rows were added up");
+}
+
+/// A job whose sums are lost says all the same which run was its last, and how many VMs fail.
+#[test]
+fn a_job_without_sums_is_listed() {
+    let home = Home::new();
+    let fixture = home.create();
+    let failed = fixture.failed("web", "nightly", crate::RowStatus::Failed);
+    fixture.record_failed_run(&failed).unwrap();
+    home.raw().execute("DELETE FROM detail_sums", []).unwrap();
+    let jobs = fixture.job_overviews(None).unwrap();
+    assert_eq!((jobs.len(), jobs[0].vms, jobs[0].failing_vms), (1, 0, 1));
+    assert_eq!(jobs[0].last_run.as_ref().map(|run| run.id), Some(failed.attempt.run));
+}
+
 /// Statistics that are damaged, in whatever way, keep no backup from being committed and no page from being shown.
 #[test]
 fn wrong_sums_are_in_the_way_of_nothing() {

@@ -55,7 +55,7 @@ pub(crate) fn page(
 }
 
 /// How many rows match.
-fn counted(connection: &Connection, asked: &DetailFilter) -> Result<u64> {
+pub(super) fn counted(connection: &Connection, asked: &DetailFilter) -> Result<u64> {
     let mut total = 0;
     let Some(conditions) = filter::of_all(connection, asked)? else { return Ok(0) };
     conditions.each(connection, ("SELECT count(*) AS rows FROM details d", ""), |row| {

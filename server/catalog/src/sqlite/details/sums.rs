@@ -143,8 +143,8 @@ pub(crate) mod kept {
 
     const ADD_UP: &str = "INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, \
          wire_bytes) \
-         SELECT job_id, vm_id, 1, status <> 'done', bytes, new_bytes, post_lc, meta_bytes, wire_bytes \
-         FROM details WHERE true \
+         SELECT job_id, vm_id, 1, status <> 'done', min(bytes, 1 << 62), min(new_bytes, 1 << 62), min(post_lc, 1 << 62), \
+         min(meta_bytes, 1 << 62), min(wire_bytes, 1 << 62) FROM details WHERE true \
          ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed, \
          bytes = min(bytes + excluded.bytes, 1 << 62), new_bytes = min(new_bytes + excluded.new_bytes, 1 << 62), \
          post_lc = min(post_lc + excluded.post_lc, 1 << 62), meta_bytes = min(meta_bytes + excluded.meta_bytes, 1 << 62), \

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 
 use super::super::select::{Names, Window};
 use super::filter;
-use super::sorted::{Number, compare_keys};
+use super::sorted::{Number, SortRoom, compare_keys, counted};
 use super::sums::{self, Group, Reading, RowRefs, Summand};
 use crate::wire::add_to;
 use crate::{
@@ -28,8 +28,13 @@ pub(crate) fn page(
     by: TotalsBy,
     order: TotalsOrder,
     window: Window,
+    room: &SortRoom,
 ) -> Result<(Vec<DetailTotals>, u64)> {
     let Some(conditions) = filter::of_all(connection, asked)? else { return Ok((Vec::new(), 0)) };
+    // (W17) Otherwise the index of runs has them in order.
+    if conditions.led {
+        room.expect(counted(connection, asked)?)?;
+    }
     let names = Names::load(connection)?;
     let beyond = by == TotalsBy::Run && window.limit > 0 && window.offset >= RUNS_LISTED_MAX;
     let limit = if by == TotalsBy::Run {

@@ -1,15 +1,16 @@
 //! Containers added up. Reads all of them: one row for 32 MiB, three million for 100 TB.
 
+use std::collections::BTreeMap;
+
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use rusqlite::{Connection, Row, params};
 
-use crate::sqlite::containers::{class, class_word, container_id, state};
-use crate::sqlite::convert::DAY_MS;
-use crate::sqlite::convert::{OrCatalogError, count};
+use crate::sqlite::containers::{class, class_word, container_id, state, state_word};
+use crate::sqlite::convert::{OrCatalogError, count, day_of};
 use crate::sqlite::select::Conditions;
 use crate::{ContainerTotals, Result};
 
-/// By class and state.
+/// By class and state, added up as they are read: SQLite would sort all of them for it, on the disk (W17).
 pub(crate) fn totals(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
@@ -19,36 +20,45 @@ pub(crate) fn totals(
     }
     let mut conditions = Conditions::default();
     conditions.in_namespaces("c.namespace_id", namespaces);
-    let select = "SELECT c.class, c.state, count(*) AS count, sum(c.stored_bytes) AS stored_bytes, \
-         sum(c.plain_bytes) AS plain_bytes, sum(c.chunk_count) AS chunk_count FROM containers c";
-    let read = |row: &Row<'_>| {
+    let select = "SELECT c.class, c.state, c.stored_bytes, c.plain_bytes, c.chunk_count FROM containers c";
+    let read = |row: &Row<'_>| -> rusqlite::Result<ContainerTotals> {
         Ok(ContainerTotals {
             class: class(row)?,
             state: state(row)?,
-            count: count(row, "count")?,
+            count: 1,
             stored_bytes: count(row, "stored_bytes")?,
             plain_bytes: count(row, "plain_bytes")?,
             chunk_count: count(row, "chunk_count")?,
         })
     };
-    let mut found = Vec::new();
-    conditions.each(connection, (select, "GROUP BY c.class, c.state ORDER BY c.class, c.state"), |row| {
-        found.push(read(row).or_error("read")?);
+    let mut found: Vec<ContainerTotals> = Vec::new();
+    conditions.each(connection, (select, ""), |row| {
+        let one = read(row).or_error("read")?;
+        match found.iter_mut().find(|sum| (sum.class, sum.state) == (one.class, one.state)) {
+            Some(sum) => {
+                sum.count += 1;
+                sum.stored_bytes = sum.stored_bytes.saturating_add(one.stored_bytes);
+                sum.plain_bytes = sum.plain_bytes.saturating_add(one.plain_bytes);
+                sum.chunk_count = sum.chunk_count.saturating_add(one.chunk_count);
+            }
+            None => found.push(one),
+        }
         Ok(())
     })?;
+    found.sort_unstable_by_key(|sum| (sum.class, state_word(sum.state)));
     Ok(found)
 }
 
 /// Bytes by the day they were begun on. Days begin at midnight before 1970, too.
 pub(crate) fn days(connection: &Connection) -> Result<Vec<(i32, u64)>> {
-    let sql = format!(
-        "SELECT created_ms / {DAY_MS} - (created_ms < 0 AND created_ms % {DAY_MS} <> 0) AS day, \
-         sum(stored_bytes) AS bytes FROM containers GROUP BY 1 ORDER BY 1"
-    );
-    connection
-        .prepare_cached(&sql)
-        .and_then(|mut s| s.query_map([], |row| Ok((row.get("day")?, count(row, "bytes")?)))?.collect())
-        .or_error("read")
+    let mut days: BTreeMap<i32, u64> = BTreeMap::new();
+    let select = "SELECT created_ms, stored_bytes FROM containers";
+    Conditions::default().each(connection, (select, ""), |row| {
+        let bytes = days.entry(day_of(row.get("created_ms").or_error("read")?)).or_default();
+        *bytes = bytes.saturating_add(count(row, "stored_bytes").or_error("read")?);
+        Ok(())
+    })?;
+    Ok(days.into_iter().collect())
 }
 
 /// The first of each of `max` equal parts of the list.

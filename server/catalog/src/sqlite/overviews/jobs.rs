@@ -11,11 +11,12 @@ use super::super::details::filter;
 use super::super::details::sums::{self, Reading, kept};
 use super::super::namespaces as table;
 use super::super::select::Conditions;
+use super::AHEAD_MS;
 use super::vms::LATEST;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, DetailFilter, JobOverview, LastRun, NamespaceOverview, RepositoryOverview, Result,
-    WindowTotals,
+    BackupCost, DetailFilter, FAILED_ROWS_PER_VM_MAX, JobOverview, LastRun, NamespaceOverview,
+    RepositoryOverview, Result, WindowTotals,
 };
 
 /// One pass over VMs gives protected bytes; sums of all time are kept, and the rows of later windows are read once.
@@ -97,8 +98,12 @@ fn windows(
     Ok(windows.into_iter().map(tell).collect())
 }
 
-/// Every job there is a row of, by namespace and name.
-pub(crate) fn jobs(connection: &Connection, namespaces: Option<&[NamespaceId]>) -> Result<Vec<JobOverview>> {
+/// Every job there is a run or a sum of, by namespace and name.
+pub(crate) fn jobs(
+    connection: &Connection,
+    namespaces: Option<&[NamespaceId]>,
+    now_ms: i64,
+) -> Result<Vec<JobOverview>> {
     if namespaces.is_some_and(<[_]>::is_empty) {
         return Ok(Vec::new());
     }
@@ -117,12 +122,17 @@ pub(crate) fn jobs(connection: &Connection, namespaces: Option<&[NamespaceId]>) 
     let select = "SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.runs, (SELECT r.id FROM runs r \
          WHERE r.job_id = j.id ORDER BY r.started_ms DESC, r.id DESC LIMIT 1) AS last_run \
          FROM jobs j JOIN namespaces n ON n.id = j.namespace_id";
-    let failing = failing_vms(connection, namespaces)?;
+    let failing = failing_vms(connection, namespaces, now_ms)?;
     let mut jobs = Vec::new();
     scope().each(connection, (select, "ORDER BY n.name, j.name"), |row| {
         let job = id(row, "id").or_error("read")?;
-        let Some((vms, sums)) = sums.remove(&job) else { return Ok(()) };
         let run: Option<[u8; 16]> = row.get("last_run").or_error("read")?;
+        let of_job = sums.remove(&job);
+        if of_job.is_none() && run.is_none() {
+            return Ok(());
+        }
+        // (W18) Sums that were lost, or not made yet, hide no job.
+        let (vms, sums) = of_job.unwrap_or_default();
         jobs.push(JobOverview {
             namespace: NamespaceId::from_bytes(id(row, "namespace_id").or_error("read")?),
             namespace_name: row.get("namespace").or_error("read")?,
@@ -159,14 +169,17 @@ fn last_run(connection: &Connection, run: [u8; 16]) -> Result<Option<LastRun>> {
         .or_error("read")
 }
 
-/// Rows of a VM looked at, at most. One that was not whole in any of them fails in the jobs of these.
-const FAILING_ROWS: u32 = 100;
+/// Rows of a VM looked at, at most, the latest: as many as are kept of attempts that failed, four of 256 disks or more
+/// of fewer. A VM that was not whole in any of them fails in the jobs of these.
+const FAILING_ROWS: u32 = FAILED_ROWS_PER_VM_MAX;
 
 /// Jobs with VMs that failed in them since they were last backed up as a whole, by any job, and how many VMs these are. A
-/// VM that was removed does not count.
+/// VM that was removed does not count, nor does a row of a clock that was [ahead](AHEAD_MS). Reads up to [`FAILING_ROWS`]
+/// rows of each VM.
 fn failing_vms(
     connection: &Connection,
     namespaces: Option<&[NamespaceId]>,
+    now_ms: i64,
 ) -> Result<HashMap<[u8; 16], u64>> {
     let mut vms: Vec<[u8; 16]> = Vec::new();
     let mut conditions = Conditions::default();
@@ -179,14 +192,15 @@ fn failing_vms(
     let mut rows = connection
         .prepare_cached(
             "SELECT d.job_id, d.status = 'done', (SELECT b.missing_disks = '' FROM backups b WHERE b.id = d.backup_id) \
-             FROM details d WHERE d.vm_id = ? \
+             FROM details d WHERE d.vm_id = ? AND d.started_ms <= ? \
              ORDER BY d.started_ms DESC, d.run_id DESC, d.session_id DESC LIMIT ?",
         )
         .or_error("read")?;
+    let until_ms = now_ms.saturating_add(AHEAD_MS);
     let mut failing = HashMap::new();
     for vm in vms {
         let mut jobs = BTreeSet::<[u8; 16]>::new();
-        let mut found = rows.query(params![vm, FAILING_ROWS]).or_error("read")?;
+        let mut found = rows.query(params![vm, until_ms, FAILING_ROWS]).or_error("read")?;
         while let Some(row) = found.next().or_error("read")? {
             let (is_done, is_whole): (bool, Option<bool>) =
                 (row.get(1).or_error("read")?, row.get(2).or_error("read")?);

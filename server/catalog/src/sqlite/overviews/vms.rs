@@ -4,6 +4,7 @@
 //! runs cost is kept; what only a page shows is read for the page.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
@@ -16,7 +17,7 @@ use super::super::details::sorted::{Number, compare_keys};
 use super::super::details::sums::kept;
 use super::super::select::{Conditions, Window};
 use super::super::{backups, verifications};
-use super::RECENT_MS;
+use super::{AHEAD_MS, RECENT_MS};
 use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
 
 /// The restore point committed last of VM `v`, as `l`; null without one.
@@ -97,11 +98,12 @@ fn read_vms(
         conditions.push(like, [pattern.clone(), pattern]);
     }
     // A partial restore point protects only some of the VM, so it keeps none from being stale.
-    let stale = format!("coalesce({COMPLETE_MS} < ?, true)");
-    let before = Value::Integer(query.stale_before_ms);
+    let fresh_ms = query.stale_before_ms..=query.now_ms.saturating_add(AHEAD_MS);
+    let stale = format!("coalesce({COMPLETE_MS} NOT BETWEEN ? AND ?, true)");
+    let bounds = [*fresh_ms.start(), *fresh_ms.end()].map(Value::Integer);
     match query.stale {
-        Some(true) => conditions.push(&stale, [before]),
-        Some(false) => conditions.push(&format!("NOT {stale}"), [before]),
+        Some(true) => conditions.push(&stale, bounds),
+        Some(false) => conditions.push(&format!("NOT {stale}"), bounds),
         None => {}
     }
     let select = format!(
@@ -117,13 +119,13 @@ fn read_vms(
     );
     let mut found = Vec::new();
     conditions.each(connection, (&select, ""), |row| {
-        found.push(read_vm(row, query.stale_before_ms).or_error("read")?);
+        found.push(read_vm(row, &fresh_ms).or_error("read")?);
         Ok(())
     })?;
     Ok(found)
 }
 
-fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> {
+fn read_vm(row: &Row<'_>, fresh_ms: &RangeInclusive<i64>) -> rusqlite::Result<VmOverview> {
     let latest = match row.get::<_, Option<[u8; 16]>>("latest")? {
         Some(id) => Some(LatestBackup {
             id: BackupId::from_bytes(id),
@@ -144,7 +146,7 @@ fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> 
         backups: count(row, "backups")?,
         disks: count(row, "disks")?,
         first_ms: row.get("first_ms")?,
-        stale: complete_ms.is_none_or(|finished_ms| finished_ms < stale_before_ms),
+        stale: complete_ms.is_none_or(|finished_ms| !fresh_ms.contains(&finished_ms)),
         latest,
         virtual_bytes: count(row, "virtual_bytes")?,
         protected_bytes: count(row, "protected_bytes")?,

@@ -25,6 +25,7 @@ cases![
     jobs_tell_their_last_run,
     the_repository_adds_up,
     a_job_with_a_failing_vm_says_so_until_it_is_backed_up,
+    a_night_with_the_clock_ahead_decides_nothing,
     namespaces_add_up,
     backups_tell_what_they_added,
     containers_add_up,
@@ -387,6 +388,34 @@ fn a_job_with_a_failing_vm_says_so_until_it_is_backed_up(f: &Fixture) {
     let old = f.named_vm(f.default.id, "old").unwrap().unwrap().id;
     f.remove_vm(old, "admin").unwrap();
     assert_eq!(failing(), of(0, 1));
+}
+
+fn a_night_with_the_clock_ahead_decides_nothing(f: &Fixture) {
+    let fail = |vm: &str, job: &str, disks: usize| {
+        let mut failed = f.failed(vm, job, crate::RowStatus::Failed);
+        let row = failed.details[0].clone();
+        let disk = |n: usize| DetailRow { disk: format!("disk-{n}"), ..row.clone() };
+        failed.details = (0..disks).map(disk).collect();
+        f.record_failed_run(&failed).unwrap();
+    };
+    f.clock.set_by_ms(MONTH_MS);
+    f.committed("mail", "nightly");
+    f.committed("web", "nightly");
+    fail("db", "nightly", 1);
+    f.clock.set_by_ms(-MONTH_MS);
+    fail("web", "hourly", 1);
+    // More rows than one session can have.
+    fail("web", "nightly", 256);
+    fail("mail", "nightly", 1);
+    f.committed("db", "nightly");
+    let jobs = f.job_overviews(None).unwrap();
+    let failing: Vec<_> = jobs.iter().map(|job| (job.job.as_str(), job.failing_vms)).collect();
+    assert_eq!(failing, [("hourly", 1), ("nightly", 2)]);
+    for (stale, expected) in [(None, &["db", "mail", "web"][..]), (Some(true), &["mail", "web"][..])] {
+        let (vms, _) = f.vm_overviews(None, &VmQuery { stale, ..query(f) }).unwrap();
+        assert_eq!(vms.iter().map(|vm| vm.vm.as_str()).collect::<Vec<_>>(), expected);
+        assert!(vms.iter().all(|vm| vm.stale == (vm.vm != "db")));
+    }
 }
 
 fn namespaces_add_up(f: &Fixture) {
