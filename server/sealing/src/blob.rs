@@ -153,6 +153,10 @@ impl Blob for SealedBlob {
         self.inner.is_at_hand()
     }
 
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
+
     fn cold(&self) -> Option<ColdPlace> {
         self.inner.cold()
     }
@@ -298,6 +302,10 @@ impl Blob for MovingBlob {
 
     fn is_at_hand(&self) -> bool {
         self.held.found.read().blob.is_at_hand()
+    }
+
+    fn drop_cached(&self) {
+        self.held.found.read().blob.drop_cached();
     }
 
     fn cold(&self) -> Option<ColdPlace> {

@@ -18,7 +18,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a header.
-pub const SEALED_HEADER_BYTES: usize = 64;
+pub(crate) const SEALED_HEADER_BYTES: usize = 64;
 
 /// The version this build writes, and the only one it reads.
 const VERSION: u16 = 1;
@@ -90,7 +90,7 @@ pub fn is_left_open(name: &BlobName) -> bool {
 }
 
 /// What the sealed form of `name` is called; `None`: it would be too long, or `name` is that of a sealed form.
-pub fn sealed_name(name: &BlobName) -> Option<BlobName> {
+pub(crate) fn sealed_name(name: &BlobName) -> Option<BlobName> {
     Form::Sealed.of(name)
 }
 

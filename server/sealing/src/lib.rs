@@ -29,7 +29,7 @@ pub use convert::{
     Cause, Conversion, ConversionFigures, ConvertError, Converting, Inventory, Room, Surroundings, inventory,
 };
 pub use keys::{Keys, KeysError, TakeOverError};
-pub use layout::{SEALED_HEADER_BYTES, is_left_open, is_sealed_name, name_above, names_below, sealed_name};
+pub use layout::{is_left_open, is_sealed_name, name_above, names_below};
 pub use table::{Mended, TableError, read_table, settle_table, write_table};
 pub use volume::SealedVolume;
 

@@ -8,7 +8,8 @@ use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, put, volume_suite};
 use holdfast_volume::{BlobName, MemoryVolume, Owner, Volume, VolumeError};
 use proptest::prelude::*;
 
-use crate::{Keys, SealedVolume, read_table, sealed_name};
+use crate::layout::sealed_name;
+use crate::{Keys, SealedVolume, read_table};
 
 const NAME: &str = "containers/0000000/0000000001.data";
 const OWNER: Owner = Owner::namespace([7; 16]);

@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use crate::record::{ColdRow, Record, RecordError};
 
 /// Storage classes from which an object must be brought back before it can be read.
-pub const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
+pub(crate) const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 
 /// What an object is taken to be in when the bucket says only that it lies in an archive.
 const UNKNOWN_ARCHIVE: &str = "GLACIER";
@@ -129,6 +129,10 @@ impl Blob for Placed {
         self.inner.is_at_hand()
     }
 
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
+
     fn cold(&self) -> Option<ColdPlace> {
         let place = |is_readable, is_certain| {
             Some(ColdPlace { name: self.name.clone(), len: self.len, is_readable, is_certain })
@@ -176,6 +180,10 @@ struct GatedBlob {
 impl Blob for GatedBlob {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn drop_cached(&self) {
+        self.blob.read().drop_cached();
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {

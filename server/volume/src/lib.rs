@@ -7,19 +7,18 @@
 //! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
 //! | `remote.rs` | a volume far away, which does more than the trait; how long an object must stay there |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
-//! | `retry.rs`, `throttle.rs` (with time and randomness for both), `count.rs` | volumes around a volume, one concern each |
+//! | `retry.rs`, `throttle.rs` (with time and randomness for both) | volumes around a volume, one concern each |
 //! | `pass_on.rs` | [`pass_on!`]: what such a volume does not change |
 //! | `testing/` | with the feature `testing`: the conformance suite, the faulty volume, a manual timer |
 //!
 //! A new kind of volume implements the three traits and runs `testing::volume_suite`.
 //!
 //! A recommended order of the decorators, outermost first: cache (a hit costs no request), retry, throttle (so
-//! that each attempt is paced), count (so that each attempt is counted), the volume itself.
+//! that each attempt is paced), the volume itself.
 //!
 //! A crash leaves sealed blobs, whole, and perhaps unfinished ones, which no reader ever sees and
 //! [`Volume::discard_unfinished`] removes.
 
-mod count;
 mod durable;
 mod error;
 mod local;
@@ -33,7 +32,6 @@ pub mod testing;
 mod throttle;
 mod volume;
 
-pub use count::{CallCounts, CountVolume, VolumeCounters, VolumeCounts};
 pub use error::{Cause, VolumeError};
 pub use local::LocalVolume;
 pub use memory::MemoryVolume;

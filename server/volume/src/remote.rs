@@ -15,12 +15,14 @@ pub enum BlobChecksum {
 }
 
 /// An object under a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteStat {
     /// In bytes.
     pub len: u64,
     /// `None`: the far side keeps none that counts for the whole blob.
     pub checksum: Option<BlobChecksum>,
+    /// Its storage class, in the far side's words, or that of the archive in which a class keeps it; `None`: the usual one.
+    pub class: Option<String>,
 }
 
 /// State of an object in an archive: readable or not.
@@ -87,7 +89,7 @@ pub const TAGGED_MAX_BYTES: u64 = 4096;
 
 /// A volume far away.
 pub trait RemoteVolume: Volume {
-    /// Length and checksum of the object under `name`, without reading it.
+    /// Length, checksum and storage class of the object under `name`, without reading it.
     ///
     /// # Errors
     /// As [`Volume::open`].

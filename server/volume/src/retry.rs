@@ -180,6 +180,10 @@ impl Blob for RetryBlob {
         self.inner.is_at_hand()
     }
 
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         self.retries.run(|| self.inner.read_at(offset, buffer))
     }

@@ -202,6 +202,10 @@ impl Blob for ThrottleBlob {
         self.inner.is_at_hand()
     }
 
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         self.reads.pass(1, buffer.len() as u64);
         self.inner.read_at(offset, buffer)

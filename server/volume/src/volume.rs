@@ -317,6 +317,10 @@ pub trait Blob: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Has later reads come from where it lies and not from memory of the operating system, as far as that does what it is
+    /// asked: before what they say is taken for a proof or for damage. A volume around a volume passes it on.
+    fn drop_cached(&self) {}
+
     /// Where it lies if that is an archive, as far as is known. A volume around a volume that has an archive passes it on.
     fn cold(&self) -> Option<ColdPlace> {
         None

@@ -55,8 +55,17 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn open(volume: &dyn Volume, wanted: ContainerName) -> Result<Self, ContainerError> {
         let name = wanted.blob();
-        let blob = twice(|| volume.open(&name).map_err(|error| ContainerError::reading(&name, None, error)))?;
+        let open = || volume.open(&name).map_err(|error| ContainerError::reading(&name, None, error));
+        let blob = twice(open, || {})?;
         Ok(Self { name, blob })
+    }
+
+    /// As [`twice`], the second time from where it lies.
+    pub(super) fn twice<T>(
+        &self,
+        read: impl FnMut() -> Result<T, ContainerError>,
+    ) -> Result<T, ContainerError> {
+        twice(read, || self.blob.drop_cached())
     }
 
     pub(super) fn read(
@@ -109,7 +118,7 @@ impl Parts {
 
     /// The header of whichever container it is.
     pub(super) fn any_header(&self) -> Result<Header, ContainerError> {
-        twice(|| {
+        self.twice(|| {
             let bytes = self.read_array::<HEADER_BYTES>(None, 0)?;
             Header::decode(&bytes).map_err(|source| self.structure(source))
         })
@@ -117,7 +126,7 @@ impl Parts {
 
     /// Footer and directory, which must be those of container `id`.
     pub(super) fn directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
-        twice(|| self.read_directory(id))
+        self.twice(|| self.read_directory(id))
     }
 
     fn read_directory(&self, id: ContainerId) -> Result<Directory, ContainerError> {
@@ -167,7 +176,7 @@ impl Parts {
         region: u16,
         record: &RegionRecord,
     ) -> Result<StoredRegion, ContainerError> {
-        twice(|| {
+        self.twice(|| {
             let payload = self.read(Some(region), record.payload_offset(), record.stored_bytes as usize)?;
             self.checked(region, record, payload.into())
         })
@@ -243,6 +252,11 @@ impl OpenContainer {
         self.header.created_ms
     }
 
+    /// As [`holdfast_volume::Blob::drop_cached`].
+    pub fn drop_cached(&self) {
+        self.parts.blob.drop_cached();
+    }
+
     /// Whether reading its regions asks nothing of a place far away.
     pub fn is_at_hand(&self) -> bool {
         self.parts.blob.is_at_hand()
@@ -314,7 +328,7 @@ impl OpenContainer {
         };
         let start = self.record(regions.start)?.payload_offset();
         let len = length(self.record(last)?.end() - start);
-        let bytes = Bytes::from(twice(|| self.parts.read(None, start, len))?);
+        let bytes = Bytes::from(self.parts.twice(|| self.parts.read(None, start, len))?);
         let mut stored = Vec::with_capacity(regions.len());
         let mut begin = 0;
         for region in regions {
@@ -362,9 +376,15 @@ impl OpenContainer {
 
 /// (R9) Reads and checks, and does both once more where that tells of damage: a disk may fail once, and one answer of a
 /// bucket may arrive altered.
-pub(super) fn twice<T>(mut read: impl FnMut() -> Result<T, ContainerError>) -> Result<T, ContainerError> {
+fn twice<T>(
+    mut read: impl FnMut() -> Result<T, ContainerError>,
+    before_again: impl FnOnce(),
+) -> Result<T, ContainerError> {
     match read() {
-        Err(error) if error.is_damage() && !error.is_missing() => read(),
+        Err(error) if error.is_damage() && !error.is_missing() => {
+            before_again();
+            read()
+        }
         done => done,
     }
 }

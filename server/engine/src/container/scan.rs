@@ -1,4 +1,4 @@
-//! Reads a whole container and reports everything that is wrong with it, not only the first thing.
+//! Reads a whole container from where it lies, and reports everything that is wrong with it, not only the first thing.
 //!
 //! When header, directory or footer cannot be believed, regions are found by their own headers, one after the other, and by
 //! looking for the next one after a header that is damaged. Nothing found so is believed for where it lies: a region counts
@@ -9,7 +9,7 @@ use holdfast_proto::region::{Codec, sealed};
 use holdfast_types::ids::{ContainerClass, ContainerId, RepositoryId};
 use holdfast_volume::Volume;
 
-use super::reader::{Parts, length, twice};
+use super::reader::{Parts, length};
 use super::{ContainerError, ContainerName, Directory};
 use crate::format::container::{
     FIRST_REGION_OFFSET, REGION_HEADER_BYTES, REGIONS_MAX, RegionRecord, region_magic,
@@ -58,6 +58,7 @@ pub fn scan_container_while(
             return Some(report);
         }
     };
+    parts.blob.drop_cached();
     report.stored_bytes = parts.blob.len();
     match parts.header(repository, wanted) {
         Ok(_) => {}
@@ -127,7 +128,7 @@ fn check_header(parts: &Parts, number: u16, record: &RegionRecord) -> Result<(),
 }
 
 fn header_at(parts: &Parts, number: u16, offset: u32) -> Result<RegionRecord, ContainerError> {
-    twice(|| {
+    parts.twice(|| {
         let bytes = parts.read_array::<REGION_HEADER_BYTES>(Some(number), offset.into())?;
         RegionRecord::decode_header(offset, &bytes)
             .map_err(|source| ContainerError::in_region(&parts.name, Some(number), source))

@@ -4,12 +4,13 @@ use holdfast_proto::Fingerprint;
 use holdfast_proto::limits::CONTAINER_MAX_BYTES;
 use holdfast_proto::region::{Codec, Decoder, RegionError};
 use holdfast_types::ids::ContainerClass;
-use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, put};
+use holdfast_volume::testing::{Damage, Fault, FaultyVolume, OpKind, put};
 use holdfast_volume::{LocalVolume, MemoryVolume, VolumeError};
 use proptest::prelude::*;
 
 use super::testing::{CREATED_MS, NAMESPACE, REPOSITORY, id, open, region, sample_regions, seal, writer};
 use super::*;
+use crate::format::container::{FIRST_REGION_OFFSET, REGION_HEADER_BYTES};
 
 mod damage;
 mod golden;
@@ -72,6 +73,29 @@ fn what_was_sealed_is_what_is_opened() {
     let report = scan_container(&volume, REPOSITORY, id(7), ContainerClass::Data);
     assert_eq!((report.regions, report.sound_chunks, report.stored_bytes), (3, 6, expected_bytes));
     assert!(report.findings.is_empty(), "{:?}", report.findings);
+}
+
+/// (R9) A page that was read before the disk rotted proves nothing, and one that arrived altered is no damage.
+#[test]
+fn what_memory_says_is_neither_proof_nor_damage() {
+    let volume = FaultyVolume::new(MemoryVolume::new());
+    let regions = sample_regions(1);
+    seal(&volume, 1, &regions);
+    let name = ContainerName { id: id(1), class: ContainerClass::Data }.blob();
+    let offset = u64::from(FIRST_REGION_OFFSET) + REGION_HEADER_BYTES as u64;
+    let flip = Damage::FlipBit { offset, bit: 0 };
+    volume.cache(&name, Some(&flip)).unwrap();
+    assert_holds(&open(&volume, 1), &regions);
+
+    volume.damage(&name, &flip).unwrap();
+    let stale = || volume.cache(&name, None).unwrap();
+    stale();
+    let container = open(&volume, 1);
+    container.read_region(0).unwrap();
+    SharedRegions::new(0).read_from_volume(&container, 0..1).remove(0).unwrap_err();
+    stale();
+    let report = scan_container(&volume, REPOSITORY, id(1), ContainerClass::Data);
+    assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use holdfast_catalog::ContainerState;
 use holdfast_types::ids::{ContainerClass, SessionId};
-use holdfast_volume::{BlobName, CountVolume, MemoryVolume, Volume as _, VolumeCounters};
+use holdfast_volume::testing::{FaultyVolume, OpKind};
+use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 
 use super::agent::{backup, request, restore, restore_past_damage, send_disk, starter};
 use super::{Bench, namespace, noise};
@@ -275,15 +276,14 @@ fn many_without_header(indexed: bool) -> (Bench, MemoryVolume, Vec<String>) {
 fn damaged_containers_are_not_read_again_for_each_chunk() {
     for (indexed, restored) in [(true, 70), (false, 64)] {
         let (bench, volume, ids) = many_without_header(indexed);
-        let counters = Arc::<VolumeCounters>::default();
-        let counted = CountVolume::new(Arc::new(volume), Arc::clone(&counters));
-        let engine = bench.open(Arc::new(counted));
+        let counted = Arc::new(FaultyVolume::new(volume));
+        let engine = bench.open(Arc::<FaultyVolume<_>>::clone(&counted));
         engine.check(CheckOptions::default(), &NoProgress).unwrap();
-        let before = counters.snapshot().open.calls;
+        let before = counted.count(OpKind::Open);
         for (id, vm) in ids.iter().rev().zip((0..VMS).rev()).take(restored) {
             assert!(restore(&engine, id, "root").unwrap() == noise(vm, 300_000), "{indexed}: {vm}");
         }
-        let opened = counters.snapshot().open.calls - before;
+        let opened = counted.count(OpKind::Open) - before;
         assert!(opened <= 6 * VMS, "{indexed}: {opened} files opened for {restored} disks");
     }
 }

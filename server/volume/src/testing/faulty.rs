@@ -36,6 +36,8 @@ struct State {
     capacity_bytes: Option<u64>,
     used_bytes: u64,
     damaged: HashMap<BlobName, Bytes>,
+    /// What memory has of blobs.
+    cached: HashMap<BlobName, Bytes>,
     refused: HashMap<BlobName, Fault>,
 }
 
@@ -118,6 +120,15 @@ impl<V: Volume> FaultyVolume<V> {
         };
         damage.apply(&mut bytes);
         self.state.lock().damaged.insert(name.clone(), bytes.into());
+        Ok(())
+    }
+
+    /// From now on memory has a blob as it is, but for `damage`, until it is dropped from there; what happens to the blob
+    /// meanwhile is not seen.
+    pub fn cache(&self, name: &BlobName, damage: Option<&Damage>) -> Result<(), VolumeError> {
+        let mut bytes = read_whole(&*self.inner, name)?;
+        damage.iter().for_each(|damage| damage.apply(&mut bytes));
+        self.state.lock().cached.insert(name.clone(), bytes.into());
         Ok(())
     }
 
@@ -369,10 +380,16 @@ impl Blob for FaultyBlob {
         self.inner.is_at_hand()
     }
 
+    fn drop_cached(&self) {
+        self.state.lock().cached.remove(&self.name);
+        self.inner.drop_cached();
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
-        let (verdict, damaged) = {
+        let (verdict, altered) = {
             let mut state = self.state.lock();
-            (state.verdict(OpKind::Read), state.damaged.get(&self.name).cloned())
+            let altered = state.cached.get(&self.name).or_else(|| state.damaged.get(&self.name)).cloned();
+            (state.verdict(OpKind::Read), altered)
         };
         let torn = match verdict {
             Verdict::Do => false,
@@ -380,7 +397,7 @@ impl Blob for FaultyBlob {
             Verdict::Fail(fault) => return Err(fault.error(OpKind::Read, &self.name)),
             Verdict::Crash(_) | Verdict::Dead => return Err(dead(OpKind::Read, &self.name)),
         };
-        match damaged {
+        match altered {
             Some(bytes) => copy_range(&self.name, &bytes, offset, buffer)?,
             None => self.inner.read_at(offset, buffer)?,
         }

@@ -20,7 +20,7 @@ pub(super) fn hash(bytes: &Bytes) -> String {
 }
 
 fn stat(volume: &dyn Volume, name: &BlobName) -> Result<RemoteStat, VolumeError> {
-    Ok(RemoteStat { len: volume.open(name)?.len(), checksum: None })
+    Ok(RemoteStat { len: volume.open(name)?.len(), checksum: None, class: None })
 }
 
 /// One by one; what is not there counts as removed.
