@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 use aws_sdk_s3::types::{
-    ChecksumMode, ChecksumType, GlacierJobParameters, MetadataDirective, RestoreRequest,
+    ArchiveStatus, ChecksumMode, ChecksumType, GlacierJobParameters, MetadataDirective, RestoreRequest,
     ServerSideEncryption, StorageClass, TaggingDirective, Tier,
 };
 use holdfast_volume::{BlobName, RemoteLook, Thawed, VolumeError};
@@ -14,6 +14,16 @@ use crate::client::{RequestKind, S3Client};
 use crate::config::ServerEncryption;
 use crate::error::{Intent, is_under_way};
 use crate::retention::retained;
+
+/// The storage class of an object as HEAD tells it. Of what `INTELLIGENT_TIERING` keeps in an archive it is the archive's.
+pub(crate) fn class_of(class: Option<StorageClass>, archive: Option<&ArchiveStatus>) -> Option<String> {
+    let class = match archive {
+        Some(ArchiveStatus::ArchiveAccess) => Some(StorageClass::Glacier),
+        Some(ArchiveStatus::DeepArchiveAccess) => Some(StorageClass::DeepArchive),
+        _ => class,
+    };
+    class.map(|class| class.as_str().to_owned())
+}
 
 /// What HEAD tells, of an object that is there.
 pub(crate) fn look(client: &Arc<S3Client>, name: &BlobName, key: &str) -> Result<RemoteLook, VolumeError> {
@@ -122,6 +132,17 @@ pub(crate) fn ask_thaw(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_class_keeps_in_an_archive_is_told_as_such() {
+        let tiering = || Some(StorageClass::IntelligentTiering);
+        let of = |class, archive: Option<ArchiveStatus>| class_of(class, archive.as_ref());
+        assert_eq!(of(None, None), None);
+        assert_eq!(of(Some(StorageClass::DeepArchive), None).as_deref(), Some("DEEP_ARCHIVE"));
+        assert_eq!(of(tiering(), None).as_deref(), Some("INTELLIGENT_TIERING"));
+        assert_eq!(of(tiering(), Some(ArchiveStatus::ArchiveAccess)).as_deref(), Some("GLACIER"));
+        assert_eq!(of(tiering(), Some(ArchiveStatus::DeepArchiveAccess)).as_deref(), Some("DEEP_ARCHIVE"));
+    }
 
     #[test]
     fn what_was_brought_back_is_read_from_its_header() {

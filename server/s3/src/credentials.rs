@@ -46,6 +46,20 @@ impl FileCredentials {
         }
         provider.build()
     }
+
+    async fn find(&self) -> Provided {
+        let stamp = stamp(&self.path)?;
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((of, keys)) = known
+            && of == stamp
+            && !is_over(&keys)
+        {
+            return Ok(keys);
+        }
+        let keys = self.provider().provide_credentials().await?;
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, keys.clone()));
+        Ok(keys)
+    }
 }
 
 fn stamp(path: &Path) -> Result<Stamp, CredentialsError> {
@@ -65,21 +79,5 @@ impl ProvideCredentials for FileCredentials {
         Self: 'a,
     {
         future::ProvideCredentials::new(async move { self.find().await })
-    }
-}
-
-impl FileCredentials {
-    async fn find(&self) -> Provided {
-        let stamp = stamp(&self.path)?;
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((of, keys)) = known
-            && of == stamp
-            && !is_over(&keys)
-        {
-            return Ok(keys);
-        }
-        let keys = self.provider().provide_credentials().await?;
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, keys.clone()));
-        Ok(keys)
     }
 }

@@ -98,7 +98,7 @@ impl S3Volume {
         let is_whole = output.checksum_type.is_none_or(|kind| kind == ChecksumType::FullObject);
         let checksum =
             checksum::parse(output.checksum_crc64_nvme.as_deref(), output.checksum_crc32_c.as_deref());
-        let class = output.storage_class.map(|class| class.as_str().to_owned());
+        let class = classes::class_of(output.storage_class, output.archive_status.as_ref());
         Ok(Head { len, tag: output.e_tag, checksum: checksum.filter(|_| is_whole), class })
     }
 
@@ -244,8 +244,8 @@ impl Volume for S3Volume {
 
 impl RemoteVolume for S3Volume {
     fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError> {
-        let Head { len, checksum, .. } = self.head("look at", name)?;
-        Ok(RemoteStat { len, checksum })
+        let Head { len, checksum, class, .. } = self.head("look at", name)?;
+        Ok(RemoteStat { len, checksum, class })
     }
 
     fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {

@@ -272,6 +272,9 @@ fn what_lies_there_is_told_with_its_checksum() {
     put(&volume, "c/x", b"123456789");
     let stat = volume.stat(&name("c/x")).unwrap();
     assert_eq!((stat.len, stat.checksum), (9, Some(BlobChecksum::Crc64Nvme(0xAE8B_1486_0A79_9888))));
+    assert_eq!(stat.class, None);
+    bucket.set_class("site/c/x", "DEEP_ARCHIVE");
+    assert_eq!(volume.stat(&name("c/x")).unwrap().class.as_deref(), Some("DEEP_ARCHIVE"));
     bucket.keep_no_checksums();
     assert_eq!(volume.stat(&name("c/x")).unwrap().checksum, None);
     assert!(matches!(volume.stat(&name("c/y")), Err(VolumeError::NotFound { .. })));

@@ -272,6 +272,10 @@ impl AuditWatch for Watch<'_> {
             let noted = self.engine.note_unreadable(container, &format!("{name}: {}", flaw.text()));
             self.or_fail(noted);
         }
+        // (T10) From now on backups count on nothing in it.
+        if *outcome == Outcome::Archived {
+            self.engine.note_cold([&name_above(name)]);
+        }
         self.remember(name, what);
     }
 

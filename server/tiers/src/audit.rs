@@ -260,7 +260,17 @@ impl Audit<'_> {
                 found => return Ok(found),
             }
         }
-        let class = object.class.as_deref().filter(|class| is_archive(class));
+        let mut class = object.class.clone().filter(|class| is_archive(class));
+        if class.is_none() && matches!(known.flaw, Some(Flaw::Cold { .. })) {
+            // A listing may be old, and does not tell all archives.
+            self.audited.asked += 1;
+            class = match self.shared.remote.store.stat(&known.name) {
+                Ok(stat) => stat.class.filter(|class| is_archive(class)),
+                Err(VolumeError::NotFound { .. }) => return Ok(Found::Nothing),
+                Err(error) => return Err(CopyError::Remote(error)),
+            };
+        }
+        let class = class.as_deref();
         // (T10) Where it was put there on purpose, the record says so.
         let meant = self.known_class(&known.name, class)?;
         let flaw = class
@@ -474,17 +484,22 @@ impl Audit<'_> {
             Err(VolumeError::NotFound { .. }) => {}
             Err(error) => return Err(CopyError::Local(error)),
         }
-        match self.shared.remote.store.stat(&name) {
-            Ok(stat) if stat.len == len => {}
+        let archive = match self.shared.remote.store.stat(&name) {
+            Ok(stat) if stat.len == len => stat.class.filter(|class| is_archive(class)),
             // Removed since the listing, or put anew.
             Ok(_) | Err(VolumeError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(CopyError::Remote(error)),
-        }
+        };
         // (T15) A container whose ends are kept here, whole and of one of this length, lies there alone. Nothing else comes
         // back: it may have been deleted.
         let has_ends = has_ends_of(&**local, &name, len);
         if kind == Kind::Container && has_ends {
             record.add(&name, len)?;
+            // (T10) Before anyone is told.
+            if let Some(class) = archive {
+                tracing::warn!(%name, class, "a container that was taken into the record lies in an archive");
+                record.note_frozen(&name, &class)?;
+            }
             self.audited.taken_in += 1;
             self.watch.is_back(&name);
             return Ok(());

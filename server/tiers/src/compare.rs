@@ -3,7 +3,7 @@
 use std::io;
 
 use crc_fast::{CrcAlgorithm, Digest};
-use holdfast_volume::{Blob, BlobChecksum, BlobName, RemoteVolume, VolumeError};
+use holdfast_volume::{Blob, BlobChecksum, BlobName, RemoteStat, RemoteVolume, VolumeError};
 
 /// What is read at once.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
@@ -25,11 +25,20 @@ pub(crate) fn compare(
     name: &BlobName,
     here: &dyn Blob,
 ) -> Result<There, VolumeError> {
-    let stat = match remote.stat(name) {
-        Ok(stat) => stat,
-        Err(VolumeError::NotFound { .. }) => return Ok(There::Nothing),
-        Err(error) => return Err(error),
-    };
+    match remote.stat(name) {
+        Ok(stat) => compare_with(remote, name, here, &stat),
+        Err(VolumeError::NotFound { .. }) => Ok(There::Nothing),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`compare`], with an object of which the bucket said `stat`.
+pub(crate) fn compare_with(
+    remote: &dyn RemoteVolume,
+    name: &BlobName,
+    here: &dyn Blob,
+    stat: &RemoteStat,
+) -> Result<There, VolumeError> {
     let other = There::Other { len: stat.len };
     if stat.len != here.len() {
         return Ok(other);

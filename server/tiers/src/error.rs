@@ -36,8 +36,8 @@ pub enum CopyError {
     Leased(Holder),
     #[error(
         "the bucket cannot be taken over from {holder}: it is not what this data folder knows of it ({more} objects more, {fewer} \
-         fewer), because that server went on writing there. Recover again into a new data folder while nothing writes, and take \
-         the bucket over from there; nothing was changed"
+         fewer), because another server wrote there, or objects were deleted. Recover again into a new data folder while nothing \
+         writes, and take the bucket over from there; nothing was changed"
     )]
     Changed { holder: Holder, more: u64, fewer: u64 },
     #[error(

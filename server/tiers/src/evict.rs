@@ -18,9 +18,12 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
 
 use crc_fast::{CrcAlgorithm, Digest};
-use holdfast_volume::{Blob, BlobName, ColdPlace, Ends, Owner, RemoteVolume, Volume, VolumeError, list_all};
+use holdfast_volume::{
+    Blob, BlobName, ColdPlace, Ends, Owner, RemoteStat, RemoteVolume, Volume, VolumeError, list_all,
+};
 
-use crate::compare::{There, compare, pieces};
+use crate::cold::is_archive;
+use crate::compare::{There, compare_with, pieces};
 use crate::lease::Lease;
 use crate::record::{Flaw, Record, RecordError};
 use crate::shared::Shared;
@@ -66,7 +69,13 @@ pub(crate) fn evict(
     }
     // Who else writes there may remove it.
     lease.check(shared).map_err(|error| error.of_blob("move", name))?;
-    match compare(&*remote.store, name, &*here)? {
+    let there = match remote.store.stat(name) {
+        Ok(stat) if is_archived_there(shared, name, &stat)? => return Ok(false),
+        Ok(stat) => compare_with(&*remote.store, name, &*here, &stat)?,
+        Err(VolumeError::NotFound { .. }) => There::Nothing,
+        Err(error) => return Err(error),
+    };
+    match there {
         There::Same => {}
         There::Nothing => {
             // Someone deleted it there. It is copied again.
@@ -101,6 +110,24 @@ pub(crate) fn evict(
         }
         Err(error) => Err(error),
     }
+}
+
+/// (T9) Returns whether the bucket's copy lies in an archive where this server did not put it, which is noted: the local copy
+/// is the only one that can be read.
+fn is_archived_there(shared: &Shared, name: &BlobName, stat: &RemoteStat) -> Result<bool, VolumeError> {
+    let Shared { record, clock, .. } = shared;
+    let failed = |error: RecordError| error.of_blob("move", name);
+    let Some(class) = stat.class.as_deref().filter(|class| is_archive(class)) else { return Ok(false) };
+    // (T10) It was frozen, and an older copy of the data folder brought it back here.
+    if record.cold(name).map_err(failed)?.is_some_and(|row| row.class == class) {
+        return Ok(false);
+    }
+    tracing::warn!(%name, class, "a rule of others moved a container to an archive of the bucket, so it stays here, too");
+    // As the audit notes what also lies here, and no class of its own: that would hide it from the audit, and from backups what
+    // can be read here.
+    let flaw = Flaw::Cold { class: class.to_owned() };
+    record.note_flaw(name, Some(&flaw), clock.now_ms()).map_err(failed)?;
+    Ok(true)
 }
 
 /// In the folder of ends: this data folder was made of a bucket, where all containers lie.
@@ -182,6 +209,10 @@ pub fn enter_moved(
         match remote.stat(&name) {
             Ok(stat) => {
                 record.add(&name, stat.len)?;
+                // (T10)
+                if let Some(class) = stat.class.filter(|class| is_archive(class)) {
+                    record.note_frozen(&name, &class)?;
+                }
                 entered += 1;
             }
             Err(VolumeError::NotFound { .. }) => {

@@ -30,7 +30,10 @@ pub struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (since {}, writer {})", self.name, utc_text(self.since_ms), self.number)
+        match self.number {
+            0 => f.write_str(&self.name),
+            number => write!(f, "{} (since {}, writer {number})", self.name, utc_text(self.since_ms)),
+        }
     }
 }
 

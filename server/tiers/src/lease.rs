@@ -6,6 +6,9 @@
 //! work (T8). What is under way when it loses the lease is a piece at most: blobs that were not there, never a removal
 //! that it had not begun.
 //!
+//! Where no lease lies, it was deleted or none was written yet: a server that used the bucket before writes one only where
+//! the bucket is what it knows, or where an administrator says so. The drill server that was forgotten does not.
+//!
 //! A crash between the change and its answer, or between the answer and the record, leaves a lease whose text the record
 //! has: it was written down before.
 
@@ -22,13 +25,28 @@ use crate::waiting::Kind;
 /// What the object is called.
 const NAME: &str = "lease";
 
+/// Text of a lease that is not there. An empty object says as little.
+const NO_LEASE: &str = "";
+
+/// Name of its holder: 'tier take-over --from' asks for it.
+const NO_HOLDER: &str = "no server (lease missing)";
+
+/// The holder that a text names.
+fn holder_of(text: &str) -> Holder {
+    match text {
+        NO_LEASE => Holder { name: NO_HOLDER.to_owned(), ..Holder::default() },
+        text => Holder::parse(text),
+    }
+}
+
 impl Record {
-    /// Which other server writes to the bucket, as far as this data folder knows.
+    /// Which other server writes to the bucket, as far as this data folder knows; also that none does, where the lease is
+    /// gone and the bucket is not what this data folder knows.
     ///
     /// # Errors
     /// The database's.
     pub fn other_writer(&self) -> Result<Option<Holder>, RecordError> {
-        Ok(self.lease_of_other()?.as_deref().map(Holder::parse))
+        Ok(self.lease_of_other()?.as_deref().map(holder_of))
     }
 
     /// How this data folder signed the lease when it had it last; `None`: it never had it. Another server may have it by now
@@ -68,7 +86,7 @@ pub(crate) struct Lease {
 struct State {
     /// The tag of what this process wrote.
     held: Option<String>,
-    /// What was found when it was told to take the bucket over from who wrote this text: it is not looked for again.
+    /// What was found when it was about to replace this text, or to write where none lies: it is not looked for again.
     changed: Option<(String, Changes)>,
 }
 
@@ -122,22 +140,8 @@ impl Lease {
     fn acquire(&self, state: &mut State, shared: &Shared) -> Result<String, CopyError> {
         self.check_place(shared)?;
         let found = self.read(shared)?;
+        may_take(state, shared, found.as_ref().map_or(NO_LEASE, |(text, _)| text.as_str()))?;
         let own = shared.record.lease()?;
-        if let Some((text, _)) = &found
-            && !own.is_ours(text)
-        {
-            let holder = Holder::parse(text);
-            if own.take_over.as_ref() != Some(text) {
-                shared.record.lease_seen(text)?;
-                return Err(CopyError::Leased(holder));
-            }
-            let known = state.changed.take().filter(|(of, _)| of == text).map(|(_, changes)| changes);
-            let changes = known.map_or_else(|| changes(shared), Ok)?;
-            if changes != (Changes { more: 0, fewer: 0 }) {
-                state.changed = Some((text.clone(), changes));
-                return Err(CopyError::Changed { holder, more: changes.more, fewer: changes.fewer });
-            }
-        }
         let last = found.as_ref().map(|(text, _)| text).or(own.written.as_ref());
         let holder = Holder {
             name: self.name.clone(),
@@ -177,6 +181,31 @@ impl Lease {
             There::Other { .. } => Err(CopyError::OtherRepository),
         }
     }
+}
+
+/// (T8) Fails unless this server may write its lease in place of `text`. Where none lies, what was noted to be removed, perhaps
+/// months ago, must not be what another server has come to count on.
+fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyError> {
+    let own = shared.record.lease()?;
+    let is_told = own.take_over.as_deref() == Some(text);
+    if text == NO_LEASE {
+        if is_told || shared.record.is_unused()? {
+            return Ok(());
+        }
+    } else if own.is_ours(text) {
+        return Ok(());
+    } else if !is_told {
+        shared.record.lease_seen(text)?;
+        return Err(CopyError::Leased(holder_of(text)));
+    }
+    let known = state.changed.take().filter(|(of, _)| of == text).map(|(_, changes)| changes);
+    let changes = known.map_or_else(|| changes(shared), Ok)?;
+    if changes != (Changes { more: 0, fewer: 0 }) {
+        shared.record.lease_seen(text)?;
+        state.changed = Some((text.to_owned(), changes));
+        return Err(CopyError::Changed { holder: holder_of(text), more: changes.more, fewer: changes.fewer });
+    }
+    Ok(())
 }
 
 /// (T8) How the bucket differs from what this server knows, by its record or as its own file of that length, of containers and

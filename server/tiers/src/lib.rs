@@ -64,7 +64,7 @@ mod volume;
 mod waiting;
 
 pub use audit::{AuditEnd, AuditFinding, AuditWatch, Audited, Outcome};
-pub use cold::{ARCHIVES, days_min, is_archive};
+pub use cold::{days_min, is_archive};
 pub use copies::{Copies, CopyStatus, Worked};
 pub use error::CopyError;
 pub use evict::{enter_moved, has_moved_containers, moved_containers, note_made_of_bucket};

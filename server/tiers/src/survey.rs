@@ -21,11 +21,14 @@ pub enum SurveyError {
 
 /// Enters all that lies in the bucket into `record`. Returns how many blobs that are. Repeating it does nothing.
 ///
+/// (T15) Lists in the reverse order of copying: a server may be writing there, and what a restore point needs was there before
+/// the point (T1). What that server removes meanwhile, a point here may lack: then recover again.
+///
 /// # Errors
 /// When the bucket cannot be listed; the record's.
 pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
     let mut count = 0;
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.into_iter().rev() {
         let Some(folder) = kind.folder() else { continue };
         if kind == Kind::Mark {
             match remote.stat(&folder) {

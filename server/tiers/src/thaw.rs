@@ -58,9 +58,7 @@ impl TieredVolume {
         let _ = self.shared.archive_class.set(class.to_owned());
         self
     }
-}
 
-impl TieredVolume {
     /// What is thawed is kept in `folder`, and so is what an earlier process left there. Where the folder cannot be used, what
     /// was thawed is read in the bucket: that is no reason for a server not to start.
     ///

@@ -247,6 +247,67 @@ fn a_crash_while_taking_it_leaves_it_to_the_same_server() {
     assert!(number(&first.record()) > before);
 }
 
+/// (T8) The lease was deleted, and a server of an old copy of the data folder is started: it would remove what it lately
+/// noted. The server that knows the bucket goes on.
+#[test]
+fn a_missing_lease_goes_to_no_server_that_lacks_part_of_the_bucket() {
+    let (stored, bucket) = bucket();
+    let first = Folder::new("first");
+    let a = first.start(&bucket);
+    a.write("containers/1");
+    a.write("points/n/v/1.1");
+    let drill = first.cloned("drill");
+    a.write("containers/2");
+    bucket.remove(&name(NAME)).unwrap();
+    let b = drill.start(&bucket);
+    b.volume.remove(&name("containers/1")).unwrap();
+    for _ in 0..2 {
+        let error = b.work().unwrap_err();
+        assert!(matches!(error, CopyError::Changed { more: 1, fewer: 0, .. }), "{error}");
+    }
+    assert_eq!(drill.record().other_writer().unwrap().unwrap().name, NO_HOLDER);
+    assert!(stored.get(&name("containers/1")).is_some() && stored.get(&name(NAME)).is_none());
+    a.write("containers/3");
+    assert!(stored.get(&name("containers/3")).is_some());
+    assert_eq!(b.refused(), "first");
+}
+
+/// (T8) Objects went with the lease, also under the server that wrote it: an administrator decides, and of the lease that
+/// is missing alone.
+#[test]
+fn a_bucket_without_a_lease_that_changed_is_taken_over_on_request() {
+    let (stored, bucket) = bucket();
+    let first = Folder::new("first");
+    let a = first.start(&bucket);
+    a.write("containers/1");
+    a.write("containers/2");
+    stored.remove(&name("containers/2")).unwrap();
+    bucket.remove(&name(NAME)).unwrap();
+    put(&a.volume, "containers/3", b"a");
+    let error = a.work().unwrap_err();
+    assert!(matches!(error, CopyError::Changed { more: 0, fewer: 1, .. }), "{error}");
+    first.record().take_over().unwrap();
+    put(&stored, NAME, b"name another\n");
+    assert_eq!(a.refused(), "another", "it was not said of this one");
+    bucket.remove(&name(NAME)).unwrap();
+    a.work().unwrap();
+    assert!(stored.get(&name("containers/3")).is_some());
+    assert_eq!(first.record().other_writer().unwrap(), None);
+}
+
+/// (T8) Nothing of it is in the bucket yet: no one need be asked.
+#[test]
+fn a_crash_before_the_first_lease_is_no_missing_lease() {
+    let (stored, bucket) = bucket();
+    let first = Folder::new("first");
+    first.record().lease_writing("never got there").unwrap();
+    let a = first.start(&bucket);
+    put(&a.volume, "containers/1", b"a");
+    a.volume.remove(&name("containers/1")).unwrap();
+    a.write("containers/2");
+    assert!(stored.get(&name("containers/2")).is_some());
+}
+
 /// The bucket not answering is no loss of the lease.
 #[test]
 fn a_bucket_that_is_away_takes_nothing() {

@@ -23,7 +23,7 @@ pub(crate) struct KnownLease {
     pub(crate) written: Option<String>,
     /// What was about to be, since then: one of them may have been, however late.
     pub(crate) writing: Vec<String>,
-    /// What may be replaced, although another server wrote it.
+    /// What may be replaced, although another server wrote it; empty: no lease, although the bucket has changed.
     pub(crate) take_over: Option<String>,
 }
 
@@ -48,6 +48,14 @@ impl Record {
         known.map_err(sql("read"))
     }
 
+    /// Returns true if this data folder never wrote a lease, has copied nothing, and is to remove nothing there.
+    pub(crate) fn is_unused(&self) -> Result<bool, RecordError> {
+        let read = "SELECT written IS NULL AND NOT EXISTS (SELECT 1 FROM copied)
+                AND NOT EXISTS (SELECT 1 FROM removals)
+            FROM lease WHERE id = 1";
+        self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
+    }
+
     /// Durably noted before it is written there.
     pub(crate) fn lease_writing(&self, text: &str) -> Result<(), RecordError> {
         // A request that no one waits for any more may be carried out after the one that followed it.
@@ -64,7 +72,7 @@ impl Record {
         self.lease_set(set, text)
     }
 
-    /// Another server wrote this.
+    /// Another server wrote this; empty: none lies there.
     pub(crate) fn lease_seen(&self, text: &str) -> Result<(), RecordError> {
         self.lease_set("UPDATE lease SET seen = ?1 WHERE id = 1", text)
     }

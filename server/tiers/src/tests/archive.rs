@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::classed::{Classed, Fate};
 use super::*;
 use crate::prices::Thaw;
-use crate::{Archive, Thawing, is_archive};
+use crate::{Archive, Flaw, Outcome, Thawing, enter_moved, is_archive};
 
 const CLASS: &str = "DEEP_ARCHIVE";
 const HOUR_MS: i64 = 3_600_000;
@@ -118,6 +118,50 @@ fn a_round_that_is_cut_off_leaves_nothing_cold_unknown() {
     assert!(counts_as_cold(&process) && site.is_cold_there());
     site.bucket.classes.lock().looks_fail_after = None;
     assert!(process.volume.freeze(&one()).unwrap());
+}
+
+/// (T9) What a rule of others moved to an archive cannot be read there, so it stays here, whatever this server's own class is.
+#[test]
+fn what_others_archived_does_not_cost_the_local_copy() {
+    let site = Site::new();
+    let process = site.start();
+    put(&process.volume, &container(1), &[7; 4000]);
+    process.finish();
+    let moves = |class: &str| {
+        site.bucket.classes.lock().of.insert(one(), class.to_owned());
+        process.volume.evict(&one(), Ends { head: 16, tail: 100 }).unwrap()
+    };
+    for class in ["GLACIER", CLASS] {
+        assert!(!moves(class), "{class}");
+        assert!(site.world.local.get(&one()).is_some());
+        let flaw = Flaw::Cold { class: class.to_owned() };
+        assert_eq!(site.world.record().flaw(&one()).unwrap(), Some(flaw.clone()));
+        // What is here can be read, and counts.
+        assert!(process.volume.open(&one()).unwrap().is_at_hand() && !counts_as_cold(&process));
+        assert_eq!(process.audit().findings(), [(container(1), flaw, Outcome::AlsoHere)]);
+        assert!(!moves("STANDARD_IA"), "not before an audit found that it was brought back");
+        assert_eq!(process.audit().back, [container(1)]);
+    }
+    assert!(moves("GLACIER_IR"), "which is read at once");
+}
+
+/// (T10) What is taken into the record is known to lie in an archive before anyone counts on it.
+#[test]
+fn what_is_taken_in_from_an_archive_counts_as_cold() {
+    let site = Site::new();
+    let process = site.moved();
+    site.bucket.classes.lock().of.insert(one(), "GLACIER".to_owned());
+    let record = site.world.record();
+    let is_cold = || {
+        let place = process.volume.open(&one()).unwrap().cold();
+        counts_as_cold(&process) && place.is_some_and(|place| place.is_certain && !place.is_readable)
+    };
+    record.forget(&one()).unwrap();
+    assert_eq!(process.audit().audited.taken_in, 1);
+    assert!(is_cold());
+    record.forget(&one()).unwrap();
+    assert_eq!(enter_moved(&site.world.local, &*site.bucket, &record).unwrap(), 1);
+    assert!(is_cold());
 }
 
 /// (T10) Its ends cannot be put beside it: nothing was asked for, so nothing counts as cold.

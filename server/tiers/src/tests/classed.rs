@@ -77,7 +77,8 @@ impl RemoteVolume for Classed {
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         digest.update(&bytes);
         let checksum = Some(BlobChecksum::Crc64Nvme(digest.finalize()));
-        Ok(RemoteStat { len: bytes.len() as u64, checksum })
+        let class = self.classes.lock().of.get(name).cloned();
+        Ok(RemoteStat { len: bytes.len() as u64, checksum, class })
     }
 
     fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {
@@ -101,7 +102,7 @@ impl RemoteVolume for Classed {
     holdfast_volume::pass_on!(remove_all, tagged, sign_with to inner);
 
     fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
-        let RemoteStat { len, checksum } = self.stat(name)?;
+        let RemoteStat { len, checksum, class } = self.stat(name)?;
         let mut classes = self.classes.lock();
         if let Some(after) = &mut classes.looks_fail_after {
             if *after == 0 {
@@ -109,7 +110,6 @@ impl RemoteVolume for Classed {
             }
             *after -= 1;
         }
-        let class = classes.of.get(name).cloned();
         let thawed = classes.thawed.get(name).copied().unwrap_or_default();
         drop(classes);
         if let Some((barrier, is_over)) = &self.meeting

@@ -1,6 +1,8 @@
 //! A data folder made of the bucket.
 
-use holdfast_volume::BlobChecksum;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use holdfast_volume::{BlobChecksum, ListPage, RemoteVolume};
 
 use super::*;
 use crate::record::Flaw;
@@ -41,6 +43,52 @@ fn what_arrives_altered_is_brought_once_more() {
     let fetched = world.start().volume.fetch(|_| false, threads).unwrap();
     assert_eq!((fetched.blobs, fetched.unreadable), (0, 1));
     assert!(world.local.get(&name(point)).is_none(), "what is not as it was sent is not kept here");
+}
+
+/// A bucket to which another server writes: after each listing it has a container more, and then a point that needs it.
+#[derive(Debug)]
+struct Growing {
+    inner: MemoryVolume,
+    listed: AtomicU32,
+}
+
+impl Volume for Growing {
+    holdfast_volume::pass_on!(create_for, open, remove, discard_unfinished, space, handles_outlive_removal to inner);
+
+    fn list(
+        &self,
+        prefix: &BlobName,
+        after: Option<&BlobName>,
+        limit: NonZeroUsize,
+    ) -> Result<ListPage, VolumeError> {
+        let page = self.inner.list(prefix, after, limit)?;
+        let number = self.listed.fetch_add(1, Ordering::Relaxed);
+        put(&self.inner, &container(number), b"needed");
+        put(&self.inner, &format!("points/00/{number}.1"), b"needs it");
+        Ok(page)
+    }
+}
+
+impl RemoteVolume for Growing {
+    holdfast_volume::pass_on!(stat, list_objects, remove_all, tagged, sign_with to inner);
+}
+
+/// (T15) A drill, while the server works: no restore point seems to be damaged.
+#[test]
+fn a_bucket_that_grows_is_found_without_points_that_lack_something() {
+    let world = World::new();
+    let growing = Growing { inner: world.stored.clone(), listed: AtomicU32::new(0) };
+    put(&world.stored, "points/00/1000.1", b"needs it");
+    put(&world.stored, &container(1000), b"needed");
+    let record = world.record();
+    survey(&growing, &record).unwrap();
+    let points = record.page(&name("points"), None, 100).unwrap().entries;
+    assert!(points.iter().any(|point| point.name.as_str() == "points/00/1000.1"));
+    for point in points {
+        let number = point.name.as_str().trim_start_matches("points/00/").trim_end_matches(".1");
+        let needed = name(&container(number.parse().unwrap()));
+        assert!(record.visible(&needed).unwrap().is_some(), "{} lacks {needed}", point.name);
+    }
 }
 
 /// (T15) A copy of a volume that lacks what lies in the bucket alone.
