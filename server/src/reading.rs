@@ -38,8 +38,6 @@ pub(crate) fn may_read(app: &App, caller: &Caller, id: BackupId) -> Result<Backu
     Ok(backup)
 }
 
-// Records refusals in the audit log.
-
 /// Notes in the audit log that a VM was refused to a caller: counted in one entry for the same token, VM and act, so
 /// that a caller who tries for ever does not fill the catalog.
 pub(crate) fn note_refusal(app: &App, caller: &Caller, act: &str, namespace: &NamespaceRecord, vm: &str) {
@@ -66,8 +64,6 @@ pub(crate) fn note_refusal(app: &App, caller: &Caller, act: &str, namespace: &Na
         tracing::warn!(vm, token = token.name, "{act}: {text}");
     }
 }
-
-// Thawing: parts of a restore point in the archive, what bringing them back costs, and the task that does it. Who may restore it may do so.
 
 /// Tasks looked through for one of the same restore point.
 const LOOKED_AT: u32 = 100;
@@ -109,7 +105,7 @@ pub(crate) fn quote_thaw(
     };
     let parts = app.archives.parts(backup.namespace, backup.id, &disks, &mut go_on)?;
     match parts {
-        Some(parts) => Ok(archive::quote(&app.archives, &parts, days)),
+        Some(parts) => Ok(app.archives.quote(&parts, days)),
         None if is_late => Err(ServiceError::new(
             ErrorCode::Limit,
             format!(

@@ -5,9 +5,12 @@
 //! only when each chunk of the damaged one is found in others, which are held, the damaged one is condemned, dropped from
 //! the index and removed. A crash in between leaves both, and the next repair finds every chunk in a sound container. Before it
 //! goes, what can be made again with it of the others of its group of parity was written anew (E7).
+//!
+//! Pages of the index that cannot be read are rebuilt from the containers, by a job of its own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
@@ -17,7 +20,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId};
 use crate::container::{ContainerError, OpenContainer, RecentDirectories, VerifiedRegion, scan_container};
 use crate::core::Core;
 use crate::error::EngineError;
-use crate::jobs::Progress;
+use crate::jobs::{Budget, Job, JobError, JobProgress, Progress, Step};
 use crate::parity;
 use crate::rewrite::{self, Rewriter};
 use crate::space::Purpose;
@@ -323,4 +326,30 @@ fn remove(core: &Core, open: &OpenContainer) -> Result<bool, EngineError> {
     core.store.delete(&*core.volume, &[damaged])?;
     core.store.forget_damaged(id);
     Ok(true)
+}
+
+/// Between two looks at whether there is something to repair. A look costs nothing.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Rebuilds pages of the index that turned out to be damaged, in the background. A crash in the middle leaves the index as it
+/// was: the page is met again.
+#[derive(Debug)]
+pub(crate) struct IndexRepairJob {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Job for IndexRepairJob {
+    fn name(&self) -> &'static str {
+        "index-repair"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        let whole = self.core.store.repair_index(budget)?;
+        Ok(if whole { Step::Idle(INTERVAL) } else { Step::More })
+    }
+
+    fn progress(&self) -> Option<JobProgress> {
+        let (done, total) = self.core.store.repair_progress()?;
+        Some(JobProgress { done, total, unit: "containers" })
+    }
 }

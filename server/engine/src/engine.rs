@@ -1,5 +1,12 @@
 //! The engine's façade: everything a server does with a repository. What is in here opens it, closes it and repairs it;
 //! the rest is in the modules below, each named for what it is about.
+//!
+//! **Without keys.** The engine of an encrypted repository can be started without its keys, for administration: the catalog is
+//! served, and nothing on the volume is read, written or looked for (K6).
+//!
+//! A start as any other would find nothing but what it cannot read, and call it lost. So none of it is done: no recovery, no
+//! background work, no index but an empty one in memory. What would need the volume is refused with the reason. The next start
+//! with the keys does what this one left out; a clean stop before it is still one.
 
 mod blobs;
 mod maintenance;
@@ -7,26 +14,25 @@ mod reading;
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_catalog::Catalog;
 use holdfast_proto::reread::REREAD_DAYS;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::RepositoryId;
-use holdfast_volume::{Space, Volume};
+use holdfast_volume::{MemoryVolume, Space, Volume};
 use parking_lot::Mutex;
 
 use crate::audit::{Audit, AuditJob};
 use crate::catalog_check::{self, CatalogCheckJob, DroppedRows};
 use crate::check::{CheckOptions, CheckReport};
 use crate::container::{CacheLimits, SharedStats, list_containers};
-use crate::container_repair::{self, Repaired};
+use crate::container_repair::{self, IndexRepairJob, Repaired};
 use crate::core::{Core, DigestStats, READ_THREADS};
 use crate::error::EngineError;
 use crate::health::{Health, Stopped};
 use crate::index::{IndexOptions, IndexStats};
 use crate::ingest::Sessions;
-use crate::jobs::{Budget, Job, JobError, JobProgress, NoProgress, Progress, Step};
+use crate::jobs::{Budget, Job, NoProgress, Progress};
 use crate::memory::MemoryBounds;
 use crate::parity::ParityStats;
 use crate::points::{MissingPoints, OldFoldersJob, PointsJob, look_again, record_rest};
@@ -104,6 +110,39 @@ pub struct EngineParts {
     pub options: EngineOptions,
     /// Kept until the engine is dropped: what keeps other processes away from the parts above.
     pub lock: Option<Box<dyn Debug + Send + Sync>>,
+}
+
+impl EngineParts {
+    /// What a start works on. `rebuild`: discard the index first; `older`: the catalog is an older copy (S10).
+    ///
+    /// # Errors
+    /// When the volume cannot be asked for its space.
+    fn start<'a>(
+        &'a self,
+        index: &'a Arc<dyn Volume>,
+        rebuild: bool,
+        older: bool,
+    ) -> Result<Start<'a>, EngineError> {
+        let options = &self.options;
+        Ok(Start {
+            data: Arc::clone(&self.data),
+            index,
+            catalog: Arc::clone(&self.catalog),
+            clock: Arc::clone(&self.clock),
+            health: Arc::clone(&self.health),
+            lease_secs: options.lease_secs,
+            reread_days: options.reread_days,
+            reserve_bytes: reserve_bytes(options.reserve_bytes, &*self.data)?,
+            directories: options.directories,
+            index_options: options.index.clone(),
+            memory: options.memory,
+            read_threads: options.read_threads,
+            on_loss: options.on_loss,
+            location: &options.location,
+            rebuild,
+            older,
+        })
+    }
 }
 
 /// Figures about a repository, for people and monitoring.
@@ -246,29 +285,31 @@ impl Engine {
         older: bool,
         progress: &dyn Progress,
     ) -> Result<Self, EngineError> {
-        let EngineParts { data, index, catalog, clock, health, options, lock } = parts;
-        let start = Start {
-            reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
-            data,
-            index: &index,
-            catalog,
-            clock,
-            health,
-            lease_secs: options.lease_secs,
-            reread_days: options.reread_days,
-            directories: options.directories,
-            index_options: options.index,
-            memory: options.memory,
-            read_threads: options.read_threads,
-            on_loss: options.on_loss,
-            location: &options.location,
-            rebuild,
-            older,
-        };
-        let started = start::start(start, progress);
-        let Started { core, audit, points, snapshot, summary } =
-            started.map_err(|error| catalog_check::explain(error, &options.location))?;
-        crate::retention::advance_at_start(&core);
+        let started = start::start(parts.start(&parts.index, rebuild, older)?, progress)
+            .map_err(|error| catalog_check::explain(error, &parts.options.location))?;
+        crate::retention::advance_at_start(&started.core);
+        Self::of(started, parts.index, parts.lock)
+    }
+
+    /// Puts an engine together that serves the catalog alone; `why` is what everything else is refused with.
+    ///
+    /// # Errors
+    /// The catalog's.
+    pub fn assemble_locked(parts: EngineParts, why: &str) -> Result<Self, EngineError> {
+        // (K6) Before anything could be read or written.
+        parts.health.lock(why);
+        let index: Arc<dyn Volume> = Arc::new(MemoryVolume::new());
+        let started = start::locked(parts.start(&index, false, false)?)?;
+        Self::of(started, index, parts.lock)
+    }
+
+    /// The engine of what a start leads to.
+    fn of(
+        started: Started,
+        index_volume: Arc<dyn Volume>,
+        lock: Option<Box<dyn Debug + Send + Sync>>,
+    ) -> Result<Self, EngineError> {
+        let Started { core, audit, points, snapshot, summary } = started;
         let snapshots = Snapshots::new(&core, snapshot)?;
         Ok(Self {
             core: Arc::new(core),
@@ -276,7 +317,7 @@ impl Engine {
             points: Arc::new(points),
             snapshots: Arc::new(snapshots),
             scrub: Arc::default(),
-            index_volume: index,
+            index_volume,
             sessions: Arc::default(),
             rounds: Rounds::default(),
             opened: summary,
@@ -297,6 +338,19 @@ impl Engine {
     /// The repository's id.
     pub fn repository_id(&self) -> RepositoryId {
         self.core.repository
+    }
+
+    /// Returns true if it serves the catalog alone.
+    pub fn is_locked(&self) -> bool {
+        self.core.health.locked_reason().is_some()
+    }
+
+    /// Fails when it serves the catalog alone.
+    ///
+    /// # Errors
+    /// [`EngineError::NoKeys`].
+    pub fn check_unlocked(&self) -> Result<(), EngineError> {
+        self.core.check_unlocked()
     }
 
     /// Why writing is refused, if it is.
@@ -501,30 +555,5 @@ impl Engine {
     pub fn repair(&self, progress: &dyn Progress) -> Result<Vec<Repaired>, EngineError> {
         self.core.check_unlocked()?;
         container_repair::run(&self.core, progress)
-    }
-}
-
-/// Between two looks at whether there is something to repair. A look costs nothing.
-const INTERVAL: Duration = Duration::from_secs(5);
-
-/// Rebuilds pages of the index that turned out to be damaged, in the background. A crash in the middle leaves the index as it was: the page is met again.
-#[derive(Debug)]
-pub(crate) struct IndexRepairJob {
-    pub(crate) core: Arc<Core>,
-}
-
-impl Job for IndexRepairJob {
-    fn name(&self) -> &'static str {
-        "index-repair"
-    }
-
-    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
-        let whole = self.core.store.repair_index(budget)?;
-        Ok(if whole { Step::Idle(INTERVAL) } else { Step::More })
-    }
-
-    fn progress(&self) -> Option<JobProgress> {
-        let (done, total) = self.core.store.repair_progress()?;
-        Some(JobProgress { done, total, unit: "containers" })
     }
 }

@@ -3,51 +3,46 @@
 //! A data folder that once had copies keeps the record of them (`tiers.db`) up to date even while the settings name no
 //! bucket: what is removed here must go from there, whenever it is back.
 
+mod bucket;
 mod cost;
 mod figures;
 mod kept_back;
-mod retention;
 mod usage;
 
-use std::collections::BTreeMap;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use holdfast_engine::EngineError;
 use holdfast_engine::clock::Clock;
 use holdfast_proto::ErrorCode;
-use holdfast_s3::{OpenError, RequestCounts, RequestKind, S3Config, S3Volume};
+use holdfast_s3::S3Volume;
 use holdfast_sealing::{is_left_open, is_sealed_name, name_above};
 use holdfast_tiers::{
-    AbsentVolume, Archive, Copies, Record, RecordError, Remote, SurveyError, ThawCacheLimits, TieredVolume,
-    Travels, enter_moved, has_moved_containers, moved_containers, survey,
+    AbsentVolume, Archive, Copies, Record, RecordError, Remote, RetentionTotals, SurveyError,
+    ThawCacheLimits, TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers, survey,
 };
-use holdfast_volume::{
-    BlobName, LocalVolume, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer, ThrottleVolume, Volume,
-};
+use holdfast_volume::{BlobName, LocalVolume, Volume};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
-use crate::config::{Encryption, SendRates, Settings, server_encryption};
+use crate::config::{Encryption, Settings};
 use crate::error::ServiceError;
 use crate::memory::Budget;
 use crate::repository::BLOBS;
 
+use bucket::remote;
+pub(super) use bucket::{Bucket, open_bucket};
 pub(crate) use cost::{ClassCost, Cost, MonthCost, changing, cost, thawing};
 use figures::Figures;
 pub(crate) use figures::{Plan, Totals, read_usage, totals};
 pub(crate) use kept_back::{KeptBack, kept_back};
-pub(crate) use usage::{Asked, Month, Thawed};
+pub(crate) use usage::{Asked, Month, Requests, Thawed};
 
 /// Name of the folder of what was thawed, within the data folder.
 const THAWED: &str = "thawed";
 
 /// Name of the record within the data folder.
 const RECORD: &str = "tiers.db";
-
-/// Above any bundle of certificates.
-const CA_MAX_BYTES: u64 = 4 << 20;
 
 /// Under these keys the record says how the copies are, for `tier status`.
 const STATUS: &str = "status";
@@ -111,19 +106,6 @@ pub(crate) fn around(
         Some((volume, tiers)) => Ok((Arc::new(volume), Some(Arc::new(tiers)))),
         None => Ok((local, None)),
     }
-}
-
-/// The bucket that the settings name.
-#[derive(Debug)]
-pub(super) struct Bucket {
-    pub(super) store: Arc<S3Volume>,
-    pub(super) location: String,
-}
-
-pub(super) fn open_bucket(settings: &Settings) -> Result<Option<Bucket>, ServiceError> {
-    let Some(config) = s3_config(settings)? else { return Ok(None) };
-    let location = config.location();
-    Ok(Some(Bucket { store: Arc::new(S3Volume::open(config).map_err(open_error)?), location }))
 }
 
 pub(super) fn open(
@@ -292,26 +274,6 @@ fn writer_name(data_dir: &Path) -> String {
     format!("{host}:{}", data_dir.display())
 }
 
-/// The bucket as readers and copies see it.
-fn remote(bucket: &Arc<S3Volume>, settings: &Settings, clock: &Arc<dyn Clock>) -> Remote {
-    let volume = || Arc::<S3Volume>::clone(bucket) as Arc<dyn Volume>;
-    let timer = Arc::new(SystemTimer::new());
-    let retried = RetryVolume::new(
-        volume(),
-        RetryPolicy::default(),
-        Arc::<SystemTimer>::clone(&timer),
-        Arc::new(SystemRandom),
-    );
-    let writes = match SendRates::of(settings, clock) {
-        Some(rates) => {
-            let reads = Arc::new(Rates::default());
-            Arc::new(ThrottleVolume::scheduled(volume(), reads, Arc::new(rates), timer)) as Arc<dyn Volume>
-        }
-        None => volume(),
-    };
-    Remote { store: Arc::<S3Volume>::clone(bucket), reads: Arc::new(retried), writes }
-}
-
 /// A repository that is not encrypted, or not yet as a whole, is not copied unless the settings allow it: a bucket is not
 /// this machine's own disk. `has_data`: whether there is anything yet.
 ///
@@ -335,44 +297,6 @@ pub(crate) fn require_encryption(
          without s3 and with encryption = \"on\" until 'holdfast-server key status' says that all is encrypted (OPERATIONS, \
          \"Encryption\"), or set s3_plain = true to copy it as it is"
     )))
-}
-
-fn s3_config(settings: &Settings) -> Result<Option<S3Config>, ServiceError> {
-    let Some(location) = &settings.s3 else { return Ok(None) };
-    let mut config = S3Config::of(location).map_err(open_error)?;
-    config.endpoint =
-        settings.s3_endpoint.as_deref().map(|endpoint| endpoint.trim_end_matches('/').to_owned());
-    config.region.clone_from(&settings.s3_region);
-    config.path_style = settings.s3_path_style;
-    config.ca = settings.s3_ca.as_deref().map(read_ca).transpose()?;
-    let profile = settings.s3_profile.clone();
-    config.credentials = match &settings.s3_credentials {
-        Some(path) => holdfast_s3::Credentials::File { path: path.clone(), profile },
-        None => holdfast_s3::Credentials::Chain { profile },
-    };
-    config.checksum = settings.s3_checksum.into();
-    config.class.clone_from(&settings.s3_class);
-    config.requests_per_sec = NonZeroU64::new(settings.s3_requests.into());
-    config.encryption = server_encryption(settings.s3_sse.as_deref()).unwrap_or_default();
-    Ok(Some(config))
-}
-
-fn read_ca(path: &Path) -> Result<Vec<u8>, ServiceError> {
-    let failed =
-        |why: &dyn std::fmt::Display| ServiceError::invalid(format!("s3_ca {}: {why}", path.display()));
-    let found = std::fs::metadata(path).map_err(|error| failed(&error))?;
-    if found.len() > CA_MAX_BYTES {
-        return Err(failed(&format_args!("it has more than {CA_MAX_BYTES} bytes")));
-    }
-    std::fs::read(path).map_err(|error| failed(&error))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn open_error(error: OpenError) -> ServiceError {
-    match error {
-        OpenError::Threads(_) => ServiceError::new(ErrorCode::Internal, error.to_string()),
-        OpenError::Ca(_) | OpenError::Location(_) => ServiceError::invalid(error.to_string()),
-    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -448,19 +372,25 @@ impl Tiers {
         }
         Ok(())
     }
-}
 
-/// What the last server said of its copies.
-///
-/// # Errors
-/// The record's.
-pub(crate) fn published(record: &Record) -> Result<Option<(serde_json::Value, Option<i64>)>, RecordError> {
-    let at = record.said("at_ms")?.and_then(|text| text.parse().ok());
-    let status = record.said(STATUS)?.and_then(|text| serde_json::from_str(&text).ok());
-    Ok(status.map(|status| (status, at)))
-}
+    /// Why what locked restore points need cannot be made to stay; `None`: it can.
+    pub(crate) fn note_retention_failure(&self, failure: Option<String>) {
+        *self.retention_failure.lock() = failure;
+    }
 
-impl Tiers {
+    /// What was noted last.
+    pub(crate) fn retention_failure(&self) -> Option<String> {
+        self.retention_failure.lock().clone()
+    }
+
+    /// How much must stay, and how far that is behind. Blocks.
+    ///
+    /// # Errors
+    /// The record's.
+    pub(crate) fn retention(&self, now_ms: i64) -> Result<RetentionTotals, RecordError> {
+        self.figures.retention(now_ms, || self.copies.record().retention_totals(now_ms))
+    }
+
     /// (T10) The containers that lie in the archive, by their names for the engine.
     ///
     /// # Errors
@@ -472,55 +402,12 @@ impl Tiers {
     }
 }
 
-/// Requests of one bucket, or of several processes' worth of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Requests {
-    /// In the order of [`RequestKind::ALL`].
-    made: [u64; RequestKind::ALL.len()],
-    pub(crate) failed: u64,
-    pub(crate) sent_bytes: u64,
-    pub(crate) received_bytes: u64,
-}
-
-impl Requests {
-    fn of(counts: &RequestCounts) -> Self {
-        Self {
-            made: RequestKind::ALL.map(|kind| counts.made(kind)),
-            failed: counts.failed(),
-            sent_bytes: counts.sent_bytes(),
-            received_bytes: counts.received_bytes(),
-        }
-    }
-
-    /// Both together.
-    pub(crate) fn and(mut self, other: Self) -> Self {
-        for (sum, more) in self.made.iter_mut().zip(other.made) {
-            *sum += more;
-        }
-        self.failed += other.failed;
-        self.sent_bytes += other.sent_bytes;
-        self.received_bytes += other.received_bytes;
-        self
-    }
-
-    /// What was made since `earlier`, which is of the same process.
-    fn since(mut self, earlier: &Self) -> Self {
-        for (made, before) in self.made.iter_mut().zip(earlier.made) {
-            *made = made.saturating_sub(before);
-        }
-        self.failed = self.failed.saturating_sub(earlier.failed);
-        self.sent_bytes = self.sent_bytes.saturating_sub(earlier.sent_bytes);
-        self.received_bytes = self.received_bytes.saturating_sub(earlier.received_bytes);
-        self
-    }
-
-    /// Of a kind.
-    pub(crate) fn made(&self, kind: RequestKind) -> u64 {
-        RequestKind::ALL.into_iter().zip(self.made).find(|(of, _)| *of == kind).map_or(0, |(_, made)| made)
-    }
-
-    /// Kind and number.
-    pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, u64> {
-        RequestKind::ALL.into_iter().map(RequestKind::text).zip(self.made).collect()
-    }
+/// What the last server said of its copies.
+///
+/// # Errors
+/// The record's.
+pub(crate) fn published(record: &Record) -> Result<Option<(serde_json::Value, Option<i64>)>, RecordError> {
+    let at = record.said("at_ms")?.and_then(|text| text.parse().ok());
+    let status = record.said(STATUS)?.and_then(|text| serde_json::from_str(&text).ok());
+    Ok(status.map(|status| (status, at)))
 }

@@ -1,22 +1,15 @@
 //! The blobs of the volume, for callers that give them another form (sealed in place of plain) or look for them far away,
-//! in a bucket; and an engine that can read none of them, because its keys are missing.
+//! in a bucket.
 //!
 //! Names, bytes and owners of blobs stay when their form changes, so nothing here changes by it.
-//!
-//! **Without keys.** The engine of an encrypted repository can be started without its keys, for administration: the catalog is served, and
-//! nothing on the volume is read, written or looked for (K6).
-//!
-//! A start as any other would find nothing but what it cannot read, and call it lost. So none of it is done: no recovery, no
-//! background work, no index but an empty one in memory. What would need the volume is refused with the reason. The next start
-//! with the keys does what this one left out; a clean stop before it is still one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use holdfast_types::ids::{ContainerId, NamespaceId};
-use holdfast_volume::{Blob, BlobName, MemoryVolume, Owner, Volume, VolumeError};
+use holdfast_volume::{Blob, BlobName, Owner, VolumeError};
 
-use super::{Engine, EngineParts, reserve_bytes};
+use super::Engine;
 use crate::container::ContainerName;
 use crate::error::EngineError;
 use crate::format::container::{HEADER_BYTES, Header};
@@ -25,68 +18,7 @@ use crate::health::Part;
 use crate::needs::{self, NeedingPoint};
 use crate::parity;
 use crate::points::PointName;
-use crate::reclaim::Rounds;
-use crate::snapshot::Snapshots;
 use crate::space::{Grant, Purpose};
-use crate::start::{self, Start, Started};
-
-impl Engine {
-    /// Puts an engine together that serves the catalog alone; `why` is what everything else is refused with.
-    ///
-    /// # Errors
-    /// The catalog's.
-    pub fn assemble_locked(parts: EngineParts, why: &str) -> Result<Self, EngineError> {
-        let EngineParts { data, catalog, clock, health, options, lock, .. } = parts;
-        // (K6) Before anything could be read or written.
-        health.lock(why);
-        let index: Arc<dyn Volume> = Arc::new(MemoryVolume::new());
-        let start = Start {
-            reserve_bytes: reserve_bytes(options.reserve_bytes, &*data)?,
-            data,
-            index: &index,
-            catalog,
-            clock,
-            health,
-            lease_secs: options.lease_secs,
-            reread_days: options.reread_days,
-            directories: options.directories,
-            index_options: options.index,
-            memory: options.memory,
-            read_threads: options.read_threads,
-            on_loss: options.on_loss,
-            location: &options.location,
-            rebuild: false,
-            older: false,
-        };
-        let Started { core, audit, points, snapshot, summary } = start::locked(start)?;
-        let snapshots = Snapshots::new(&core, snapshot)?;
-        Ok(Self {
-            core: Arc::new(core),
-            audit: Arc::new(audit),
-            points: Arc::new(points),
-            snapshots: Arc::new(snapshots),
-            scrub: Arc::default(),
-            index_volume: index,
-            sessions: Arc::default(),
-            rounds: Rounds::default(),
-            opened: summary,
-            _lock: lock,
-        })
-    }
-
-    /// Returns true if it serves the catalog alone.
-    pub fn is_locked(&self) -> bool {
-        self.core.health.locked_reason().is_some()
-    }
-
-    /// Fails when it serves the catalog alone.
-    ///
-    /// # Errors
-    /// [`EngineError::NoKeys`].
-    pub fn check_unlocked(&self) -> Result<(), EngineError> {
-        self.core.check_unlocked()
-    }
-}
 
 /// The folders of all blobs but the repository's mark.
 pub const BLOB_FOLDERS: [&str; 6] = ["containers", "generation", "index", "parity", "points", "snapshots"];
@@ -133,10 +65,7 @@ impl Engine {
     }
 
     /// All containers of a group are of one namespace.
-    fn owner_of_parity(
-        &self,
-        number: holdfast_types::ids::ContainerId,
-    ) -> Result<Option<NamespaceId>, EngineError> {
+    fn owner_of_parity(&self, number: ContainerId) -> Result<Option<NamespaceId>, EngineError> {
         let members = match parity::read_members(&*self.core.volume, self.core.repository, number) {
             Ok((members, _)) => members,
             Err(EngineError::Damaged(_)) => return Ok(None),
@@ -166,30 +95,7 @@ impl Engine {
     pub fn note_write_failure(&self, error: &VolumeError) {
         self.core.health.volume_failed(Part::Data, error);
     }
-}
 
-/// The namespace that a container's header says.
-fn header(name: &BlobName, blob: &Arc<dyn Blob>) -> Result<Option<NamespaceId>, EngineError> {
-    if blob.len() < const { HEADER_BYTES as u64 } {
-        return Ok(None);
-    }
-    let bytes = blob.read_vec(name, 0, HEADER_BYTES)?;
-    let header = bytes.first_chunk().and_then(|bytes| Header::decode(bytes).ok());
-    Ok(header.map(|header| header.namespace))
-}
-
-/// The namespace that a point says.
-fn point(name: &BlobName, blob: &Arc<dyn Blob>) -> Result<Option<NamespaceId>, EngineError> {
-    let len = match usize::try_from(blob.len()) {
-        Ok(len) if blob.len() <= POINT_MAX_BYTES => len,
-        _ => return Ok(None),
-    };
-    let point = Point::decode(&blob.read_vec(name, 0, len)?);
-    let namespace = point.ok().and_then(|point| point.body.namespace.try_into().ok());
-    Ok(namespace.map(NamespaceId::from_bytes))
-}
-
-impl Engine {
     /// The container that a blob holds; `None`: it holds none.
     pub fn container_in(blob: &BlobName) -> Option<ContainerId> {
         ContainerName::parse(blob).map(|name| name.id)
@@ -266,4 +172,25 @@ impl Engine {
         self.core.store.look_again(container)?;
         Ok(self.core.store.known_damage(container).is_empty())
     }
+}
+
+/// The namespace that a container's header says.
+fn header(name: &BlobName, blob: &Arc<dyn Blob>) -> Result<Option<NamespaceId>, EngineError> {
+    if blob.len() < const { HEADER_BYTES as u64 } {
+        return Ok(None);
+    }
+    let bytes = blob.read_vec(name, 0, HEADER_BYTES)?;
+    let header = bytes.first_chunk().and_then(|bytes| Header::decode(bytes).ok());
+    Ok(header.map(|header| header.namespace))
+}
+
+/// The namespace that a point says.
+fn point(name: &BlobName, blob: &Arc<dyn Blob>) -> Result<Option<NamespaceId>, EngineError> {
+    let len = match usize::try_from(blob.len()) {
+        Ok(len) if blob.len() <= POINT_MAX_BYTES => len,
+        _ => return Ok(None),
+    };
+    let point = Point::decode(&blob.read_vec(name, 0, len)?);
+    let namespace = point.ok().and_then(|point| point.body.namespace.try_into().ok());
+    Ok(namespace.map(NamespaceId::from_bytes))
 }

@@ -204,9 +204,7 @@ impl Engine {
     pub fn retention_job(&self) -> Arc<dyn Job> {
         Arc::new(RetentionJob { core: Arc::clone(&self.core) })
     }
-}
 
-impl Engine {
     /// Bytes that deleting these restore points together would free. Walks the recipes of all restore points of their
     /// namespaces, so it takes as long as a mark does; nothing is changed.
     ///
@@ -271,9 +269,7 @@ impl Engine {
         }
         reclaim::run(&self.core, &self.sessions, options, control)
     }
-}
 
-impl Engine {
     /// Background work that never ends: looks at damage again, and closes what is healed.
     pub fn damage_job(&self) -> Arc<dyn Job> {
         Arc::new(DamageJob::new(Arc::clone(&self.core)))

@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// Containers that lie in an archive, by the names of their blobs: backups count on nothing in them. To be told before
-    /// there is any backup.
+    /// there is any backup, and when one is found.
     pub fn note_cold<'a>(&self, names: impl IntoIterator<Item = &'a BlobName>) {
         for name in names {
             if let Some(name) = ContainerName::parse(name) {
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// How well data compresses and how large chunks are, from the directories of at most `max_containers`
-    /// (and [`SAMPLE_MAX`](crate::statistics::SAMPLE_MAX)) live data containers.
+    /// (and `SAMPLE_MAX`) live data containers.
     ///
     /// # Errors
     /// When the catalog or the volume cannot be read; a damaged container is left out.
@@ -176,9 +176,7 @@ impl Engine {
         self.core.check_unlocked()?;
         statistics::sample(&self.core, max_containers)
     }
-}
 
-impl Engine {
     /// Starts a backup of one VM.
     ///
     /// # Errors

@@ -141,8 +141,7 @@ mod tests {
     use holdfast_tiers::ClassTotals;
     use holdfast_tiers::prices::GB;
 
-    use super::super::Requests;
-    use super::super::usage::{Asked, Usage};
+    use super::super::usage::{Asked, Requests, Usage};
     use super::*;
 
     fn at(text: &str) -> i64 {

@@ -7,12 +7,64 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_s3::{RequestCounts, RequestKind};
 use holdfast_tiers::{ArchiveAsked, ClassTotals};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use serde::{Deserialize, Serialize};
 
-use super::Requests;
+/// Requests of one bucket, or of several processes' worth of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Requests {
+    /// In the order of [`RequestKind::ALL`].
+    pub(super) made: [u64; RequestKind::ALL.len()],
+    pub(crate) failed: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+impl Requests {
+    pub(super) fn of(counts: &RequestCounts) -> Self {
+        Self {
+            made: RequestKind::ALL.map(|kind| counts.made(kind)),
+            failed: counts.failed(),
+            sent_bytes: counts.sent_bytes(),
+            received_bytes: counts.received_bytes(),
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        for (sum, more) in self.made.iter_mut().zip(other.made) {
+            *sum += more;
+        }
+        self.failed += other.failed;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self
+    }
+
+    /// What was made since `earlier`, which is of the same process.
+    fn since(mut self, earlier: &Self) -> Self {
+        for (made, before) in self.made.iter_mut().zip(earlier.made) {
+            *made = made.saturating_sub(before);
+        }
+        self.failed = self.failed.saturating_sub(earlier.failed);
+        self.sent_bytes = self.sent_bytes.saturating_sub(earlier.sent_bytes);
+        self.received_bytes = self.received_bytes.saturating_sub(earlier.received_bytes);
+        self
+    }
+
+    /// Of a kind.
+    pub(crate) fn made(&self, kind: RequestKind) -> u64 {
+        RequestKind::ALL.into_iter().zip(self.made).find(|(of, _)| *of == kind).map_or(0, |(_, made)| made)
+    }
+
+    /// Kind and number.
+    pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, u64> {
+        RequestKind::ALL.into_iter().map(RequestKind::text).zip(self.made).collect()
+    }
+}
 
 /// Blobs and bytes of a storage class, and for how long they were kept: times milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
