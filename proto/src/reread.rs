@@ -45,20 +45,18 @@ impl Reread {
         let cycle = u64::from(self.cycle_days);
         (index % cycle + cycle - u64::from(self.first)) % cycle < u64::from(self.days)
     }
-}
 
-impl From<Reread> for v1::Reread {
-    fn from(reread: Reread) -> Self {
-        Self { cycle_days: reread.cycle_days, first: reread.first, days: reread.days }
-    }
-}
-
-impl Reread {
     /// From the wire; `None` when it makes no sense.
     pub fn from_wire(wire: &v1::Reread) -> Option<Self> {
         let v1::Reread { cycle_days, first, days } = *wire;
         let whole = (1..=REREAD_DAYS_MAX).contains(&cycle_days) && first < cycle_days;
         (whole && (1..=cycle_days).contains(&days)).then_some(Self { cycle_days, first, days })
+    }
+}
+
+impl From<Reread> for v1::Reread {
+    fn from(reread: Reread) -> Self {
+        Self { cycle_days: reread.cycle_days, first: reread.first, days: reread.days }
     }
 }
 

@@ -170,12 +170,6 @@ impl AuditLog {
     }
 }
 
-// Names for where calls without a valid token come from: as exact as bounded memory allows.
-//
-// The first addresses of a network are named one by one, then the network stands for the others, and when there are
-// many networks, one name stands for what is left, with how many addresses that were. So an attacker with a network of
-// their own uses up that network's names only.
-
 /// Addresses named one by one.
 const ADDRESSES_MAX: usize = 256;
 
@@ -222,7 +216,11 @@ impl fmt::Display for Network {
     }
 }
 
-/// The addresses of one window.
+/// The addresses of one window: names for where calls without a valid token come from, as exact as bounded memory allows.
+///
+/// The first addresses of a network are named one by one, then the network stands for the others, and when there are
+/// many networks, one name stands for what is left, with how many addresses that were. So an attacker with a network of
+/// their own uses up that network's names only.
 #[derive(Debug, Default)]
 struct Origins {
     named: HashSet<IpAddr>,

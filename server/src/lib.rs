@@ -11,18 +11,20 @@
 //! | `config` | settings: flags, environment, file |
 //! | `memory` | what memory there is, and what it is used for |
 //! | `process` | this process: logging, allocator, service manager |
+//! | `repository` | turns the settings into the engine's parts: volumes, catalog, keys, buckets; making a repository again |
 //! | `audit_log` | entries that peers can cause as often as they like: counted |
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
 //! | `retention` | which restore points are kept and which go: policies, deleting by rules |
 //! | `activity` | what is going on: sessions, streams, who watches; their limits |
 //! | `readiness` | whether backups are accepted, and why not |
 //! | `metrics` | metrics |
+//! | `archive` | what lies in the archive of a bucket, and what bringing it back costs |
 //! | `jobs` | background work |
+//! | `tasks` | long work that people and schedules start |
 //! | `app` | what all calls share |
 //! | `reading` | reading restore points back: who may, and thawing |
 //! | `control` | what commands on this machine ask of a running server |
 //! | `grpc`, `http` | the agents' protocol; REST API and web UI |
-//! | `archive` | what lies in the archive of a bucket, and what bringing it back costs |
 //! | `server` | start and shutdown |
 //! | `cli` | the command line |
 

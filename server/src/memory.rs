@@ -1,7 +1,7 @@
 //! How much memory the server may use, and what it uses it for.
 //!
-//! `limit` finds out what there is: the setting `memory`, the limits of the control groups this process is in, the
-//! machine's memory; the smallest counts. `budget` divides it. Everything that grows with what clients do takes its
+//! [`MemoryLimit::find`] finds out what there is: the setting `memory`, the limits of the control groups this process is in,
+//! the machine's memory; the smallest counts. [`Budget`] divides it. Everything that grows with what clients do takes its
 //! bound from there, so that the sum stays below the limit; what does not fit is refused or waits.
 
 use std::fmt;
@@ -12,13 +12,6 @@ use holdfast_engine::MemoryBounds;
 use crate::config::{ByteSize, Settings};
 use crate::error::ServiceError;
 use crate::net::WINDOW_MIN_BYTES;
-
-// Available memory.
-//
-// A control group's limit is a hard one: the kernel kills who goes beyond it. Every group above counts as well, so all
-// are looked at, in version 2 (`memory.max`) and version 1 (`memory.limit_in_bytes`). Inside a container the path that
-// the kernel tells is often one of the host, which is not there; then the groups above it that are there count, down to
-// the container's own at the mount point.
 
 /// Where a limit comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +71,11 @@ fn machine_bytes(root: &Path) -> Option<u64> {
 }
 
 /// The limits of this process's control groups and of all above them.
+///
+/// A control group's limit is a hard one: the kernel kills who goes beyond it. Every group above counts as well, so all
+/// are looked at, in version 2 (`memory.max`) and version 1 (`memory.limit_in_bytes`). Inside a container the path that
+/// the kernel tells is often one of the host, which is not there; then the groups above it that are there count, down to
+/// the container's own at the mount point.
 fn control_groups(root: &Path) -> Vec<MemoryLimit> {
     let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounted = root.join("sys/fs/cgroup");

@@ -11,15 +11,6 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, Settings};
 
-// Keeps the C allocator from holding freed memory back.
-//
-// glibc gives every few threads an arena of their own and returns little of it to the system. A server whose
-// blocking threads come and go and hand megabyte buffers to each other would peak at a multiple of what it uses.
-// Measured on 2 cores with three backups and then three restores of 16 GiB disks at once: peak 233 MB and
-// 178 MB kept when idle with glibc's defaults, 195 MB and 115 MB with few arenas. Mapping every megabyte buffer
-// by itself was tried as well: the kernel then clears each page again, which took a restore half as much CPU
-// time again (2.5 against 1.7 CPU seconds for 3 GB). jemalloc and mimalloc were not needed.
-
 /// Most arenas; two cores' worth of contention is far below the cost of hashing what is in the buffers.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const ARENAS: libc::c_int = 4;
@@ -33,7 +24,14 @@ const MAP_THRESHOLD_BYTES: libc::c_int = 32 << 20;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const TRIM_THRESHOLD_BYTES: libc::c_int = 64 << 20;
 
-/// Sets the allocator up. Call it before the first thread starts.
+/// Keeps the C allocator from holding freed memory back. Call it before the first thread starts.
+///
+/// glibc gives every few threads an arena of their own and returns little of it to the system. A server whose
+/// blocking threads come and go and hand megabyte buffers to each other would peak at a multiple of what it uses.
+/// Measured on 2 cores with three backups and then three restores of 16 GiB disks at once: peak 233 MB and
+/// 178 MB kept when idle with glibc's defaults, 195 MB and 115 MB with few arenas. Mapping every megabyte buffer
+/// by itself was tried as well: the kernel then clears each page again, which took a restore half as much CPU
+/// time again (2.5 against 1.7 CPU seconds for 3 GB). jemalloc and mimalloc were not needed.
 pub(crate) fn configure_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: mallopt takes two integers by value and may be called at any time.
@@ -44,14 +42,13 @@ pub(crate) fn configure_allocator() {
     }
 }
 
-// Logging, to standard error. Standard output belongs to what scripts read.
-//
-// Spans say what a line belongs to: `call` (every gRPC call, with its method and the request id the client
-// chose), and within it one with the `session` of a backup or the `backup` that is read back. In JSON these are
-// in `spans`; the agent's log uses the same names. Secrets never get here: the types that hold them do not print
-// them.
-
-/// Starts logging as the settings say. A second call in one process changes nothing.
+/// Starts logging as the settings say, to standard error. Standard output belongs to what scripts read. A second call in one
+/// process changes nothing.
+///
+/// Spans say what a line belongs to: `call` (every gRPC call, with its method and the request id the client
+/// chose), and within it one with the `session` of a backup or the `backup` that is read back. In JSON these are
+/// in `spans`; the agent's log uses the same names. Secrets never get here: the types that hold them do not print
+/// them.
 pub(crate) fn start_logging(settings: &Settings) {
     // The filter was checked when the settings were read.
     let filter = EnvFilter::builder().parse_lossy(&settings.log_level);
@@ -69,8 +66,6 @@ pub(crate) fn start_logging(settings: &Settings) {
         tracing::debug!(%error, "logging was started before");
     }
 }
-
-// Limit of open files and connections.
 
 /// With fewer than this a server with the default settings may run out: 1,024 connections of agents and 256 of browsers,
 /// 32 streams with a few files each, and the index's files.
@@ -96,8 +91,6 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
-// Tells systemd when the service is ready and when it stops, if it asks (`NOTIFY_SOCKET`, see `sd_notify(3)`).
-
 /// How often the service manager hears that the server is still starting.
 pub(crate) const STILL_STARTING: std::time::Duration = std::time::Duration::from_secs(30);
 /// Still starting, and for so long at least (microseconds), however long the service manager would wait.
@@ -107,8 +100,9 @@ pub(crate) const READY: &str = "READY=1";
 /// Shutting down.
 pub(crate) const STOPPING: &str = "STOPPING=1";
 
-/// Sends `state` to the socket the environment names; does nothing when it names none. If the service
-/// manager does not listen, that is logged and otherwise ignored.
+/// Tells systemd when the service is ready and when it stops, if it asks (see `sd_notify(3)`): sends `state` to the socket that
+/// `NOTIFY_SOCKET` names; does nothing when it names none. If the service manager does not listen, that is logged and
+/// otherwise ignored.
 pub(crate) fn notify(state: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty())
         && let Err(error) = send(&socket, state)

@@ -242,8 +242,6 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), TlsError> {
         .map_err(|source| TlsError::Write { path: path.to_path_buf(), source })
 }
 
-// The certificate that is presented, exchanged while the server runs.
-
 #[derive(Debug)]
 struct Presented {
     key: Arc<CertifiedKey>,
@@ -251,7 +249,7 @@ struct Presented {
     expires_ms: Option<i64>,
 }
 
-/// The certificate that listeners present.
+/// The certificate that listeners present, exchanged while the server runs.
 #[derive(Debug)]
 pub struct Certificate(RwLock<Presented>);
 
@@ -332,14 +330,13 @@ fn presented(identity: &Identity) -> Result<Presented, TlsError> {
     Ok(Presented { key: Arc::new(key), fingerprint, expires_ms })
 }
 
-// End of a certificate: the one field of it that the server itself must know (RFC 5280, section 4.1).
-
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// `notAfter` of a certificate in DER, in milliseconds since the Unix epoch.
+/// `notAfter` of a certificate in DER, in milliseconds since the Unix epoch: the one field of it that the server itself must
+/// know (RFC 5280, section 4.1).
 fn not_after_ms(certificate: &[u8]) -> Option<i64> {
     let (_, outer, _) = element(certificate)?;
     let (_, mut fields, _) = element(outer)?;

@@ -20,6 +20,7 @@ use crate::recipe::{BuildError, NodeSink, TreeBuilder};
 use crate::reclaim::Control;
 use crate::reclaim::live::{Candidates, Scope, WINDOW_BYTES, is_live_data};
 use crate::reclaim::mark::mark;
+use crate::reclaim::mix;
 use crate::reclaim::roots::{Root, Roots};
 
 pub use crate::index::{Index, IndexKey, NamespaceKey};
@@ -207,13 +208,6 @@ fn name(vm: u32, extent: u64, chunk: u64, day: u32) -> Fingerprint {
         part.copy_from_slice(&word.to_le_bytes());
     }
     Fingerprint::from_bytes(bytes)
-}
-
-/// The finalizer of SplitMix64.
-const fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
 }
 
 /// The data containers of one backup.

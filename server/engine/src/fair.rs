@@ -60,7 +60,7 @@ pub struct Tenant {
 
 /// A queue with turns for tenants. Every operation takes constant time.
 #[derive(Debug)]
-pub struct FairQueue<T> {
+struct FairQueue<T> {
     /// Namespaces with work, the next one first; each once.
     turns: VecDeque<NamespaceId>,
     namespaces: HashMap<NamespaceId, OfNamespace<T>>,
@@ -88,7 +88,7 @@ impl<T> Default for OfNamespace<T> {
 
 impl<T> FairQueue<T> {
     /// Adds work; a tenant that had none waits for its turn behind those that have.
-    pub fn push(&mut self, tenant: Tenant, work: T) {
+    fn push(&mut self, tenant: Tenant, work: T) {
         let Tenant { namespace, token } = tenant;
         let of_namespace = self.namespaces.entry(namespace).or_insert_with(|| {
             self.turns.push_back(namespace);
@@ -104,7 +104,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Takes the work whose turn it is.
-    pub fn pop(&mut self) -> Option<T> {
+    fn pop(&mut self) -> Option<T> {
         let namespace = self.turns.pop_front()?;
         let of_namespace = self.namespaces.get_mut(&namespace)?;
         let work = of_namespace.pop();
@@ -118,13 +118,8 @@ impl<T> FairQueue<T> {
     }
 
     /// How much work waits.
-    pub const fn len(&self) -> usize {
+    const fn len(&self) -> usize {
         self.len
-    }
-
-    /// Returns true if none waits.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
     }
 }
 
@@ -198,7 +193,7 @@ mod tests {
         queue.push(tenant_of(2, 3), "c1");
         assert_eq!(queue.len(), 7);
         assert_eq!(all(&mut queue), ["a1", "c1", "b1", "a2", "b2", "a3", "a4"]);
-        assert!(queue.is_empty() && queue.turns.is_empty() && queue.namespaces.is_empty(), "{queue:?}");
+        assert!(queue.len() == 0 && queue.turns.is_empty() && queue.namespaces.is_empty(), "{queue:?}");
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub use engine::{
 };
 pub use error::EngineError;
 pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
-pub use fair::{FairQueue, Tenant};
+pub use fair::Tenant;
 pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
@@ -107,19 +107,16 @@ pub use parity_job::ParityScheme;
 pub use points::{Comparison, EnteredPoint, PointProblem};
 pub use readiness::NotReady;
 pub use reclaim::{
-    Attribution, BackupShare, Control as ReclaimControl, ControlProgress as ReclaimProgress, Freed, Freezing,
-    FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, Phase as ReclaimPhase, ReclaimOptions, ReclaimReport,
-    Squeeze,
+    Attribution, BackupShare, Control as ReclaimControl, Freed, Freezing, FreezingRule, Incomplete, Moving,
+    Phase as ReclaimPhase, ReclaimOptions, ReclaimReport, Squeeze,
 };
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use reports::FalseChunk;
 pub use restore::{DiskReader, RangeReader};
 pub use scrub::{Load, SCRUB_DAYS, ScrubFindings, ScrubStatus, ScrubWatch};
-pub use snapshot::{
-    SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, read_snapshot_header, seal_snapshot,
-};
-pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, SAMPLE_MAX, StorageStatistics};
+pub use snapshot::{SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, seal_snapshot};
+pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, StorageStatistics};
 pub use store::OnLoss;
 pub use verify::VerifyReport;
 

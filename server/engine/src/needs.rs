@@ -115,7 +115,7 @@ impl Needs<'_> {
         for disk in &record.disks {
             let nodes = NodeReader::new(Arc::clone(&self.core.store), place.domain.clone());
             let source = Noting { nodes, met: Mutex::default() };
-            let passes_by = |error: &WalkError<EngineError>| is_damage(error).then(|| error.to_string());
+            let passes_by = |error: &WalkError<EngineError>| error.is_damage().then(|| error.to_string());
             let opened = TreeReader::open_past(source, disk.root, disk.size_bytes, passes_by);
             let Some(tree) = passed_by(opened)? else { continue };
             self.note_met(&tree, &mut place, &mut needed)?;
@@ -213,16 +213,8 @@ impl Needs<'_> {
 pub(crate) fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Option<T>, EngineError> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(WalkError::Source(error)) if !matches!(error, EngineError::Damaged(_)) => Err(error),
-        Err(_) => Ok(None),
-    }
-}
-
-/// Returns true if going on past it is right: nothing else is lost by it.
-pub(crate) fn is_damage(error: &WalkError<EngineError>) -> bool {
-    match error {
-        WalkError::Source(source) => matches!(source, EngineError::Damaged(_)),
-        WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_) => true,
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -229,27 +229,7 @@ impl ParityJob {
         state.looked_ms = Some(now_ms);
         Ok(Step::Idle(LOOK))
     }
-}
 
-/// Returns whether there was something to do; there was nothing that could be done when there is no room.
-fn has_done(done: Result<bool, EngineError>) -> Result<bool, EngineError> {
-    match done {
-        Err(EngineError::Full(_)) => Ok(false),
-        done => done,
-    }
-}
-
-impl Job for ParityJob {
-    fn name(&self) -> &'static str {
-        "parity"
-    }
-
-    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
-        Ok(self.look(budget)?)
-    }
-}
-
-impl ParityJob {
     /// Makes one group of free containers; whether there may be more. Containers of a size go together, because a group's
     /// parity is as long as its longest container, unless they have waited for others in vain; and those of one namespace,
     /// because parity tells of one container what the others leave over: it belongs to whom they belong to.
@@ -382,22 +362,7 @@ impl ParityJob {
             }
         }
     }
-}
 
-/// Containers of a namespace that have waited for others of their size in vain: two of different sizes cost more parity
-/// than they should, and none would leave them without.
-fn left_alone<'a>(
-    alike: &BTreeMap<(NamespaceId, u32), Vec<&'a ContainerRecord>>,
-    waited: impl Fn(&&&'a ContainerRecord) -> bool,
-) -> Option<Vec<&'a ContainerRecord>> {
-    let mut of_namespaces: BTreeMap<NamespaceId, Vec<&ContainerRecord>> = BTreeMap::new();
-    for ((namespace, _), group) in alike {
-        of_namespaces.entry(*namespace).or_default().extend(group.iter().filter(|record| waited(record)));
-    }
-    of_namespaces.into_values().find(|group| group.len() >= 2)
-}
-
-impl ParityJob {
     /// Enters blobs that the catalog does not know, or removes them.
     fn enter(&self) -> Result<(), EngineError> {
         let core = &self.core;
@@ -501,4 +466,35 @@ impl ParityJob {
         }
         Ok(true)
     }
+}
+
+/// Returns whether there was something to do; there was nothing that could be done when there is no room.
+fn has_done(done: Result<bool, EngineError>) -> Result<bool, EngineError> {
+    match done {
+        Err(EngineError::Full(_)) => Ok(false),
+        done => done,
+    }
+}
+
+impl Job for ParityJob {
+    fn name(&self) -> &'static str {
+        "parity"
+    }
+
+    fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        Ok(self.look(budget)?)
+    }
+}
+
+/// Containers of a namespace that have waited for others of their size in vain: two of different sizes cost more parity
+/// than they should, and none would leave them without.
+fn left_alone<'a>(
+    alike: &BTreeMap<(NamespaceId, u32), Vec<&'a ContainerRecord>>,
+    waited: impl Fn(&&&'a ContainerRecord) -> bool,
+) -> Option<Vec<&'a ContainerRecord>> {
+    let mut of_namespaces: BTreeMap<NamespaceId, Vec<&ContainerRecord>> = BTreeMap::new();
+    for ((namespace, _), group) in alike {
+        of_namespaces.entry(*namespace).or_default().extend(group.iter().filter(|record| waited(record)));
+    }
+    of_namespaces.into_values().find(|group| group.len() >= 2)
 }

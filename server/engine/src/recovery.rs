@@ -4,7 +4,8 @@
 //! - `(S3)` Unfinished blobs are discarded: no agent was told they exist.
 //! - `(S4)` The mark of a clean stop is read and removed ([`crate::clean_stop`]).
 //! - `(S5)` The index is opened; one that cannot be read is discarded (I4).
-//! - `(S6)` Restore points that the volume knows and the catalog does not are entered ([`crate::points`]). Containers the index does not cover are adopted and replayed; with the mark there are none to look for.
+//! - `(S6)` Restore points that the volume knows and the catalog does not are entered ([`crate::points`]). Containers the
+//!   index does not cover are adopted and replayed; with the mark there are none to look for.
 //! - `(S8)` What the catalog has no room for is entered later ([`crate::unrecorded`]).
 //! - `(S7)` Calls are accepted; everything else is looked at in the background, by the audit.
 //!

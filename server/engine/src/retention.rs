@@ -1,8 +1,8 @@
 //! Deleting restore points, what keeps them from being deleted, and the clock that decides when a lock has ended.
 //!
-//! The catalog decides, in the transaction that changes it ([`holdfast_catalog::Retention`]); what follows from that for
-//! points is in [`crate::points`]. A crash between the two leaves deletions that are not finished and stale points: the
-//! start finishes both, and so does the job below, which also does it for changes that another process made.
+//! The catalog decides, in the transaction that changes it ([`holdfast_catalog::Catalog::change_locks`]); what follows from
+//! that for points is in [`crate::points`]. A crash between the two leaves deletions that are not finished and stale points:
+//! the start finishes both, and so does the job below, which also does it for changes that another process made.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! So data that fills the volume leaves the reserve whole. From it live the recipe of a backup in which nothing changed,
-//! the catalog's rows and log, the index, deletion, and what reclaim has to copy before it can delete. The catalog writes past the ledger: what its log may grow by
-//! is in the headroom.
+//! the catalog's rows and log, the index, deletion, and what reclaim has to copy before it can delete. The catalog writes
+//! past the ledger: what its log may grow by is in the headroom.
 //!
 //! Nothing of this is durable: after a crash the volume says what is free.
 

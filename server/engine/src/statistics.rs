@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 
 /// Containers looked at in one go at most: some 300 MB of directories.
-pub const SAMPLE_MAX: usize = 1024;
+const SAMPLE_MAX: usize = 1024;
 
 /// Factors at which buckets of regions begin; a bucket ends where the next begins, the last never.
 pub const FACTOR_EDGES: [f64; 10] = [1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0];

@@ -94,12 +94,6 @@ impl Activity {
     }
 }
 
-// Tells streams that move from streams that could and do not: these hold their slots for nothing.
-//
-// A stream waits for its peer or for this server. Only the first is its own doing, so time in which this server works for
-// it does not count. It moves while it brings or takes `MOVES_BYTES` in `TURN_PATIENCE`, 17 KiB/s: less than the slowest
-// line that agents are for, and more than an agent that sends a query now and then to keep its slot.
-
 #[derive(Debug)]
 struct State {
     /// Since when, or from when on, fewer than [`MOVES_BYTES`] were moved.
@@ -109,7 +103,12 @@ struct State {
     works_since: Option<Instant>,
 }
 
-/// Progress of one stream since it last moved.
+/// Progress of one stream since it last moved: tells streams that move from streams that could and do not, which hold their
+/// slots for nothing.
+///
+/// A stream waits for its peer or for this server. Only the first is its own doing, so time in which this server works for
+/// it does not count. It moves while it brings or takes [`MOVES_BYTES`] in [`TURN_PATIENCE`], 17 KiB/s: less than the slowest
+/// line that agents are for, and more than an agent that sends a query now and then to keep its slot.
 #[derive(Debug)]
 struct Motion(Mutex<State>);
 
@@ -166,15 +165,14 @@ pub(crate) const fn worth(extents: u64, sent_bytes: u64) -> u64 {
     sent_bytes.saturating_add(read_bytes / READ_FOR_SENT)
 }
 
-// Speed of a backup: the mean since its start at first, then a moving mean.
-
 /// The shortest time over which a rate is taken.
 const INTERVAL_MS: i64 = 900;
 
 /// Weight of the newest rate in the moving mean.
 const WEIGHT: f64 = 0.3;
 
-/// Where a backup was when it was last looked at, and how fast it was until then.
+/// Where a backup was when it was last looked at, and how fast it was until then: the mean since its start at first, then a
+/// moving mean.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     at_ms: i64,
@@ -202,17 +200,15 @@ impl Rate {
     }
 }
 
-// Keeps a share of a limit for others, so that a tenant who takes all it can get leaves something to those who come
-// later.
-//
-// Three quarters of a limit are given out first come, first served. Of the last quarter a tenant gets one more only
-// while it holds fewer than are free: one that holds none always gets the last, and each that comes gets at most half of
-// what is left. A limit under four is too small to divide.
-
 /// One in so many is kept.
 const KEPT: usize = 4;
 
-/// Returns true if a tenant that holds `own` of a `limit`, of which `in_use` are taken, may have one more.
+/// Returns true if a tenant that holds `own` of a `limit`, of which `in_use` are taken, may have one more. A share of the
+/// limit is kept for others, so that a tenant who takes all it can get leaves something to those who come later.
+///
+/// Three quarters of a limit are given out first come, first served. Of the last quarter a tenant gets one more only
+/// while it holds fewer than are free: one that holds none always gets the last, and each that comes gets at most half of
+/// what is left. A limit under four is too small to divide.
 const fn admits(limit: usize, in_use: usize, own: usize) -> bool {
     let free = limit.saturating_sub(in_use);
     free > 0 && (free > limit / KEPT || own < free)
@@ -230,9 +226,7 @@ fn refusal(limit: usize, in_use: usize, own: usize, what: &str, whose: &str) -> 
     )
 }
 
-// Counts changes since the start, by kind of thing: lists that are shown, or kept, are asked for again after it.
-
-/// How often each kind of thing changed since the start.
+/// How often each kind of thing changed since the start: lists that are shown, or kept, are asked for again after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) details: u64,
@@ -285,11 +279,6 @@ impl ChangeCounts {
     }
 }
 
-// Limits the backups in progress. The engine owns the sessions; this only counts those started here.
-//
-// A session leaves the count when it is committed or aborted. One whose lease expired leaves it when the next
-// backup finds the limit reached: the engine is then asked which of the counted ones still exist.
-
 #[derive(Debug, Default)]
 struct Counted {
     open: HashMap<SessionId, Tenant>,
@@ -304,7 +293,10 @@ impl Counted {
     }
 }
 
-/// Counts backups in progress.
+/// Limits the backups in progress. The engine owns the sessions; this only counts those started here.
+///
+/// A session leaves the count when it is committed or aborted. One whose lease expired leaves it when the next
+/// backup finds the limit reached: the engine is then asked which of the counted ones still exist.
 #[derive(Debug)]
 pub struct SessionLimit {
     max: usize,

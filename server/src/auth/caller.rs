@@ -170,9 +170,7 @@ impl Caller {
     }
 }
 
-// Requirements of a call. Each door has a table of its calls, and one check reads both.
-
-/// The requirement of a call.
+/// The requirement of a call. Each door has a table of its calls, and one check reads both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing.

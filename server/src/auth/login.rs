@@ -155,18 +155,15 @@ impl Authenticator {
     }
 }
 
-// The login's cookie, as headers carry it. `__Host-`: browsers accept it over TLS and for this host only, and
-// no other host can set it.
-//
-// It has no lifetime of its own: the browser forgets it when it is closed, the server when it was not used for
-// `LOGIN_MS`.
-
-/// Its name.
+/// Name of the login's cookie. `__Host-`: browsers accept it over TLS and for this host only, and no other host can set it.
+///
+/// It has no lifetime of its own: the browser forgets it when it is closed, the server when it was not used for
+/// [`LOGIN_MS`].
 pub(crate) const COOKIE_NAME: &str = "__Host-holdfast";
 
 const FLAGS: &str = "; Path=/; Secure; HttpOnly; SameSite=Strict";
 
-/// Its value in the `Cookie` headers of a request, if it is in one.
+/// Value of the cookie in the `Cookie` headers of a request, if it is in one.
 pub(crate) fn read_cookie<'a>(headers: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     headers
         .into_iter()
@@ -186,20 +183,19 @@ pub(crate) fn clear_cookie() -> String {
     format!("{COOKIE_NAME}={FLAGS}; Max-Age=0")
 }
 
-// Keeps other sites from using a login by cross-site request forgery (H3).
-//
-// A browser adds a cookie to a request whatever page caused it. So a request that may change something must come
-// from this server's own pages, which browsers say in `SITE_HEADER`, and repeat the login's CSRF token in
-// `TOKEN_HEADER`, which no other site can read. A bearer token is never sent by a browser on its own, so it
-// needs neither.
-
 /// The header that repeats a login's CSRF token.
 pub(crate) const TOKEN_HEADER: &str = "x-csrf-token";
 
 /// The header in which browsers say which site caused a request.
 pub(crate) const SITE_HEADER: &str = "sec-fetch-site";
 
-/// Checks a request that came with a cookie and may change something, by the values of its two headers.
+/// Keeps other sites from using a login by cross-site request forgery (H3): checks a request that came with a cookie and may
+/// change something, by the values of its two headers.
+///
+/// A browser adds a cookie to a request whatever page caused it. So a request that may change something must come
+/// from this server's own pages, which browsers say in [`SITE_HEADER`], and repeat the login's CSRF token in
+/// [`TOKEN_HEADER`], which no other site can read. A bearer token is never sent by a browser on its own, so it
+/// needs neither.
 ///
 /// # Errors
 /// `Forbidden` when another site caused it, or the token is missing or another login's.
@@ -236,9 +232,8 @@ pub(crate) fn check_site(site: Option<&[u8]>) -> Result<(), ServiceError> {
     }
 }
 
-// Catalog record of a login: one record that expires, with the hash of the cookie as its hash and the CSRF
-// token as its payload. No other file of the server knows its form.
-
+/// Creates the catalog's record of a login: one that expires, with the hash of the cookie as its hash and the CSRF token as
+/// its payload. No other file of the server knows its form.
 fn create(catalog: &Catalog, login: &WebLogin, now_ms: i64) -> Result<(), ServiceError> {
     Ok(catalog.create_expiring(&ExpiringRecord {
         id_hash: login.key,
@@ -272,8 +267,6 @@ fn prune(catalog: &Catalog, now_ms: i64) -> Result<(), ServiceError> {
     catalog.prune_expiring(now_ms)?;
     Ok(())
 }
-
-// Random values that must not be guessed, their text and their hash.
 
 /// Bytes of a cookie and of a CSRF token.
 const SECRET_BYTES: usize = 32;

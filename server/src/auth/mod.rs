@@ -225,12 +225,6 @@ pub(crate) fn peer_text(peer: Option<SocketAddr>) -> String {
     peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.ip().to_string())
 }
 
-// Threads of authentication's own (H6).
-//
-// Who calls is asked before anything else, revoked tokens included. Work of callers that were let in occupies the
-// threads it runs on for as long as it waits (for a disk, for a client that stalls, for another session's lock), so
-// that question is never asked on the same threads.
-
 /// A look-up takes well under a millisecond; more threads than the catalog has connections for look-ups help only
 /// those that record the use of a token.
 const THREADS: usize = 8;
@@ -240,7 +234,11 @@ const WAITING_MAX: usize = 1024;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. They end when this is dropped.
+/// Threads of authentication's own (H6). They end when this is dropped.
+///
+/// Who calls is asked before anything else, revoked tokens included. Work of callers that were let in occupies the
+/// threads it runs on for as long as it waits (for a disk, for a client that stalls, for another session's lock), so
+/// that question is never asked on the same threads.
 #[derive(Debug)]
 pub(crate) struct Lookups {
     queue: SyncSender<Job>,

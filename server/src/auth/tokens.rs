@@ -180,8 +180,6 @@ fn audit(
     Ok(catalog.audit(&AuditEntry { who, action, object: token.to_string(), detail })?)
 }
 
-// Owners of VMs: what an operator changes, the same for the command line and the REST API (H5).
-
 /// A VM's owner, before and after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnerChange {
@@ -190,8 +188,8 @@ pub(crate) struct OwnerChange {
     pub(crate) after: String,
 }
 
-/// Gives a VM to `owner` on behalf of `who`. Digests recorded for the owner before are offered to no one from now
-/// on, so the next backup reads the whole VM.
+/// Gives a VM to `owner` on behalf of `who`, the same for the command line and the REST API (H5). Digests recorded for the
+/// owner before are offered to no one from now on, so the next backup reads the whole VM.
 ///
 /// # Errors
 /// `Invalid`: not a name. `NotFound`: no such VM. The catalog's errors.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_engine::clock::{Clock, SystemClock, utc_text};
 use holdfast_engine::ids::RepositoryId;
 use holdfast_engine::{DroppedRows, Engine, OnLoss, OpenSummary};
 use holdfast_proto::ErrorCode;
@@ -278,7 +278,7 @@ fn show_snapshot(recovered: &Recovered) {
     let unknown = "tokens created or revoked, quotas and owners of VMs changed, failed runs, verifications and audit entries";
     match &recovered.snapshot {
         Some((name, header)) => {
-            let at = time(header.created_ms);
+            let at = utc_text(header.created_ms);
             out::say(format_args!("catalog: snapshot {name} of {at}"));
             out::say(format_args!("not known, because it is newer than {at}: {unknown}"));
         }
@@ -298,7 +298,7 @@ fn show_points(recovered: &Recovered) {
         out::say(format_args!(
             "  {} of {}: VM {:?}, namespace {:?}, job {:?}",
             point.backup,
-            time(point.started_ms),
+            utc_text(point.started_ms),
             point.vm,
             point.namespace,
             point.job
@@ -333,7 +333,7 @@ fn as_json(outcome: &Outcome) -> Value {
         .map(|point| {
             json!({
                 "backup": point.backup.to_string(),
-                "started": time(point.started_ms),
+                "started": utc_text(point.started_ms),
                 "vm": point.vm,
                 "namespace": point.namespace,
                 "job": point.job,
@@ -348,7 +348,7 @@ fn as_json(outcome: &Outcome) -> Value {
         "repository": outcome.repository.to_string(),
         "data_dir": outcome.data_dir.display().to_string(),
         "snapshot": recovered.snapshot.as_ref().map(|(name, _)| name),
-        "snapshot_created": recovered.snapshot.as_ref().map(|(_, header)| time(header.created_ms)),
+        "snapshot_created": recovered.snapshot.as_ref().map(|(_, header)| utc_text(header.created_ms)),
         "unusable_snapshots": unusable,
         "entered_points": points.entered_count,
         "entered": entered,
@@ -383,10 +383,4 @@ fn as_json(outcome: &Outcome) -> Value {
 
 fn token_file(data_dir: &Path) -> String {
     data_dir.join(FIRST_TOKEN_FILE).display().to_string()
-}
-
-/// UTC, to the second.
-fn time(at_ms: i64) -> String {
-    let seconds = at_ms.div_euclid(1000);
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }

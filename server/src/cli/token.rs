@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use holdfast_engine::catalog::Catalog;
 use holdfast_engine::catalog::token::{Role, TokenRecord, TokenText};
-use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_engine::clock::{Clock, SystemClock, utc_text};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
@@ -187,7 +187,7 @@ fn show_new(catalog: &Catalog, text: &TokenText, record: &TokenRecord, as_json: 
         tokens::vms(&record.vm_patterns),
         record
             .expires_ms
-            .map_or_else(|| "never expires".to_owned(), |end_ms| format!("expires {}", time(end_ms))),
+            .map_or_else(|| "never expires".to_owned(), |end_ms| format!("expires {}", utc_text(end_ms))),
     ));
     Ok(())
 }
@@ -254,7 +254,7 @@ fn list(catalog: &Catalog, now_ms: i64, as_json: bool) -> Result<String, Failure
     table.load_style(presets::NOTHING);
     table.set_header(["ID", "NAME", "ROLE", "NAMESPACES", "OWNER", "VMS", "STATE", "EXPIRES", "LAST USED"]);
     for (token, names) in &rows {
-        let when = |at_ms: Option<i64>| at_ms.map_or_else(|| "never".to_owned(), time);
+        let when = |at_ms: Option<i64>| at_ms.map_or_else(|| "never".to_owned(), utc_text);
         table.add_row([
             token.id.to_string(),
             token.name.clone(),
@@ -275,7 +275,7 @@ fn all_or(names: &[String]) -> String {
 }
 
 fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
-    let when = |at_ms: Option<i64>| at_ms.map(time);
+    let when = |at_ms: Option<i64>| at_ms.map(utc_text);
     json!({
         "id": token.id.to_string(),
         "name": token.name,
@@ -284,7 +284,7 @@ fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
         "owner": token.owner,
         "vms": token.vm_patterns,
         "state": state(token, now_ms),
-        "created": time(token.created_ms),
+        "created": utc_text(token.created_ms),
         "expires": when(token.expires_ms),
         "revoked": when(token.revoked_ms),
         "disabled": when(token.disabled_ms),
@@ -302,10 +302,4 @@ fn state(token: &TokenRecord, now_ms: i64) -> &'static str {
     } else {
         "expired"
     }
-}
-
-/// UTC, to the second.
-fn time(at_ms: i64) -> String {
-    let seconds = at_ms.div_euclid(1000);
-    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }

@@ -368,7 +368,7 @@ impl Layer {
             memory: None,
             index_memory: Some(ByteSize(64 << 20)),
             max_sessions: Some(512),
-            // See `memory/budget.rs` for the memory each may take; each also holds a container open.
+            // See `memory.rs` for the memory each may take; each also holds a container open.
             max_streams: Some(16),
             max_restores: Some(16),
             max_connections: Some(1024),

@@ -132,8 +132,6 @@ fn at_socket<T>(folder: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io:
     with(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(SOCKET))
 }
 
-// The command's side.
-
 /// A server that runs, and answers.
 #[derive(Debug)]
 pub(crate) struct Running {

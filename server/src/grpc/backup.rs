@@ -286,12 +286,6 @@ fn abort(
     Ok(v1::AbortResponse {})
 }
 
-// When a backup is acknowledged: once it is committed here, or, with `s3_primary`, once the bucket has it as well.
-//
-// (T12) What is waited for comes after the commit, so the restore point exists meanwhile, is listed and can be restored; its
-// agent is told that it was made when the bucket has everything that it needs. An agent that was not told asks again, and
-// is answered by the same rule.
-
 /// Between two looks whether all is there: a request to the bucket takes longer.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -301,7 +295,12 @@ const FAILURE_LOOK: Duration = Duration::from_secs(1);
 /// How long copies may fail before the agent is told why: it asks again for as long as its `--retry-for` says.
 const FAILING: Duration = Duration::from_secs(60);
 
-/// Resolves when what was sealed so far is where the settings want it.
+/// Resolves when what was sealed so far is where the settings want it. A backup is acknowledged once it is committed here, or,
+/// with `s3_primary`, once the bucket has it as well.
+///
+/// (T12) What is waited for comes after the commit, so the restore point exists meanwhile, is listed and can be restored; its
+/// agent is told that it was made when the bucket has everything that it needs. An agent that was not told asks again, and
+/// is answered by the same rule.
 ///
 /// # Errors
 /// `Unavailable`: copies have been failing for a while, or the server stops.

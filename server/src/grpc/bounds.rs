@@ -10,7 +10,7 @@
 //!   worst.
 //! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 2 MiB = 32 MiB.
 //! * A page of a list is made when it may be sent: so many at once as fit into their share of memory, half of them of one
-//!   token (`memory/budget.rs`). Beside it a call that is not read holds [`SMALL_CHUNK_BYTES`].
+//!   token (`memory.rs`). Beside it a call that is not read holds [`SMALL_CHUNK_BYTES`].
 //! * Connections hold what no call has read yet: each at most [`CONNECTION_WINDOW_BYTES`], all together their share of
 //!   memory (`net/mod.rs`).
 //! * A stream that waits for its turn holds no thread and none of the above: its call, and one message of at most

@@ -122,8 +122,6 @@ fn session_gone(session: SessionId) -> ServiceError {
     )
 }
 
-// Errors over gRPC.
-
 impl ServiceError {
     /// As a gRPC status. This is where a call's error is handled, so it is logged here.
     pub(super) fn into_status(self) -> Status {

@@ -128,8 +128,6 @@ pub(super) fn hand_over<T>(
     }
 }
 
-// A parent's extent digests going out.
-
 /// Pulls the digests of a disk's parent block by block.
 pub(super) struct ParentDigests {
     app: Arc<App>,

@@ -212,8 +212,6 @@ fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
     }
 }
 
-// Calls about parts of a restore point that lie in the archive.
-
 /// For which a walk over recipes may go on, whether or not anyone waits for it still: one over 10 TB takes minutes.
 const AT_MOST: Duration = Duration::from_secs(30 * 60);
 

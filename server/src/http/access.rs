@@ -186,8 +186,6 @@ pub(super) fn bytes<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> 
     headers.get(name).map(|value| value.as_bytes())
 }
 
-// Every endpoint of the API and who may ask for it.
-
 /// Where the API begins.
 pub(crate) const PREFIX: &str = "/api/v1";
 

@@ -59,8 +59,6 @@ fn authorize(caller: &Caller) -> Result<(), ServiceError> {
     Ok(())
 }
 
-// Counts HTTPS requests.
-
 /// The label of paths without a route.
 const NO_ROUTE: &str = "none";
 
@@ -98,14 +96,12 @@ fn word(method: &Method) -> &'static str {
     }
 }
 
-// `/healthz`: the process answers. `/readyz`: it accepts backups, or says why not.
-
-/// The process answers; nothing else is checked. A server that is full or read-only is alive: it restores.
+/// `/healthz`: the process answers; nothing else is checked. A server that is full or read-only is alive: it restores.
 pub(super) async fn alive() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// Tells if backups are accepted: 200, or 503 and every reason; 200 with the reasons, too, while all they say is that
+/// `/readyz`: tells if backups are accepted: 200, or 503 and every reason; 200 with the reasons, too, while all they say is that
 /// something is being repaired beside backups. The causes name paths, which are for the log and not for
 /// strangers.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, Json<Value>) {

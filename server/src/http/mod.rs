@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `mod.rs` | the service: its state, the headers of every answer |
 //! | `bounds` | every bound, with the arithmetic |
-//! | `access/` | who may ask for what: one table and its check |
+//! | `access` | who may ask for what: one table and its check |
 //! | `rest/` | the REST API, one file a resource |
 //! | `slots` | how many requests at once; logins that are not complete |
 //! | `download` | tables of any length |
@@ -115,17 +115,16 @@ impl Predicate for NotSecret {
     }
 }
 
-// Headers that every answer has, whatever it is.
-//
-// | header | because |
-// |---|---|
-// | Content-Security-Policy | scripts, styles and data come from this server only; nothing inline, no frames |
-// | X-Content-Type-Options | a downloaded table must not be taken for a page |
-// | Referrer-Policy, Cross-Origin-* | names of VMs in URLs are not told to other sites |
-// | Permissions-Policy | none of these features is needed |
-// | Strict-Transport-Security | only with a certificate the administrator provided. With a self-signed one a browser ignores it at best; at worst (once the certificate was trusted by hand) it removes the button to continue when the certificate changes |
-// | Cache-Control | `no-store` unless the answer says otherwise: the API's answers are for one person at one time |
-
+/// Headers that every answer has, whatever it is.
+///
+/// | header | because |
+/// |---|---|
+/// | Content-Security-Policy | scripts, styles and data come from this server only; nothing inline, no frames |
+/// | X-Content-Type-Options | a downloaded table must not be taken for a page |
+/// | Referrer-Policy, Cross-Origin-* | names of VMs in URLs are not told to other sites |
+/// | Permissions-Policy | none of these features is needed |
+/// | Strict-Transport-Security | only with a certificate the administrator provided. With a self-signed one a browser ignores it at best; at worst (once the certificate was trusted by hand) it removes the button to continue when the certificate changes |
+/// | Cache-Control | `no-store` unless the answer says otherwise: the API's answers are for one person at one time |
 const ALWAYS: [(HeaderName, HeaderValue); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -169,13 +168,11 @@ fn header_value(text: &str) -> Result<HeaderValue, ServiceError> {
         .map_err(|_| ServiceError::defect(format!("{text:?} cannot be a header's value")))
 }
 
-// State shared by requests over HTTPS beside the `App`: caches, slots, and locks.
-
 /// The state of the router; handlers that need no more than the [`App`] extract that.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpState(Arc<Shared>);
 
-/// See [`HttpState`].
+/// State shared by requests over HTTPS beside the [`App`]: caches, slots, and locks.
 #[derive(Debug)]
 pub(crate) struct Shared {
     app: Arc<App>,
@@ -241,9 +238,6 @@ impl FromRef<HttpState> for Arc<App> {
     }
 }
 
-// Strings that are one of a few words. The OpenAPI document lists the words of each, taken from where they are
-// used, so that generated clients such as the web UI's types know all of them.
-
 /// Nouns that compression details can be added up by.
 const GROUPS: [(&str, TotalsBy); 6] = [
     ("run", TotalsBy::Run),
@@ -276,7 +270,8 @@ const fn action(action: token::Action) -> &'static str {
     }
 }
 
-/// Types that only describe: the fields themselves are strings.
+/// Types that only describe: the fields themselves are strings that are one of a few words. The OpenAPI document lists the
+/// words of each, taken from where they are used, so that generated clients such as the web UI's types know all of them.
 macro_rules! words {
     ($($(#[doc = $about:literal])+ $name:ident = $words:expr;)+) => {$(
         $(#[doc = $about])+

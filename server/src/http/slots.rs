@@ -98,14 +98,12 @@ fn too_many(whose: &str, max: usize) -> ServiceError {
     ServiceError::new(ErrorCode::Limit, text).retry_after(std::time::Duration::from_secs(1))
 }
 
-// Limits the requests answered at once, and the time until an answer begins.
-//
-// Callers with a token and strangers never wait for the same slots: what a stranger asks for (a page of the UI) takes one
-// of a few of its own, a login has places of its own, and a request with a token takes a slot once
-// the token was looked up, in `access`. Health checks and metrics need none.
-
 /// Around everything: takes a stranger's slot, watches the time and adds headers. A slot is held until the answer was
-/// handed over.
+/// handed over. So the requests answered at once are limited, and the time until an answer begins.
+///
+/// Callers with a token and strangers never wait for the same slots: what a stranger asks for (a page of the UI) takes one
+/// of a few of its own, a login has places of its own, and a request with a token takes a slot once the token was looked
+/// up, in `access`. Health checks and metrics need none.
 pub(super) async fn around(State(state): State<HttpState>, request: Request, next: Next) -> Response {
     let deadline = Instant::now() + ANSWER_DEADLINE;
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());

@@ -125,13 +125,12 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-// The API's description for people: one page that shows `/api/v1/openapi.json`. It loads nothing from elsewhere and
-// has no inline script, so it works without Internet access and under the same policy as everything else.
-
 const PAGE: &str = include_str!("docs/index.html");
 const SCRIPT: &str = include_str!("docs/docs.js");
 const STYLE: &str = include_str!("docs/docs.css");
 
+/// The API's description for people: one page that shows `/api/v1/openapi.json`. It loads nothing from elsewhere and
+/// has no inline script, so it works without Internet access and under the same policy as everything else.
 pub(super) fn docs_router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/api", get(to_page))

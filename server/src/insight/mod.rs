@@ -39,8 +39,6 @@ fn ratio(a: u64, b: u64) -> f64 {
     ratio
 }
 
-// Text about namespaces whose content only agents can prove: end-to-end encrypted ones.
-
 /// A namespace of which a VM was not verified by an agent for so long is reminded of: two weeks, so that a weekly timer may
 /// fail once.
 pub(crate) const REMIND_AFTER_MS: i64 = 14 * 86_400_000;
@@ -50,7 +48,7 @@ pub(crate) const fn is_overdue(found: &AgentsProofs, now_ms: i64) -> bool {
     now_ms.saturating_sub(found.unproved_since_ms) > REMIND_AFTER_MS
 }
 
-/// One sentence for people.
+/// One sentence for people about a namespace whose content only agents can prove: an end-to-end encrypted one.
 pub(crate) fn agents_sentence(found: &AgentsProofs) -> String {
     let AgentsProofs { name, vms, never, oldest_ms, .. } = found;
     let proved = match (oldest_ms, never) {
@@ -93,8 +91,6 @@ fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
-
-// Marks runs that are out of line with their disk's history.
 
 /// New bytes are unusual from this many times the usual amount on …
 const MUCH_NEW_TIMES: u64 = 4;
@@ -167,8 +163,6 @@ fn factor_drop(row: &DetailRow, usual: &Usual) -> Option<String> {
     Some(format!("Total factor {} instead of the usual {}", factor(now), factor(then)))
 }
 
-// Lost parts of a restore point, in words.
-
 /// Ranges of a disk shown at most.
 const RANGES_SHOWN: usize = 8;
 
@@ -190,15 +184,13 @@ pub(crate) fn lost_text(disk: &DamagedDisk) -> String {
     )
 }
 
-// Usual cost of a disk: medians over its last runs, which one odd run does not affect.
-
 /// Runs taken into account.
 pub(crate) const LOOK_BACK: u32 = 12;
 
 /// With fewer runs nothing is usual.
 pub(crate) const RUNS_MIN: usize = 3;
 
-/// Medians over runs that ended well.
+/// Usual cost of a disk: medians over its last runs that ended well, which one odd run does not affect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Usual {
     /// How many runs.
@@ -240,13 +232,6 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
-// Forecast of when the repository will be full.
-//
-// A straight line is fitted (least squares) to the bytes stored at the end of each day. Its slope is the growth; the
-// slope's standard error gives the interval, widened for days that resemble their neighbours (the residuals
-// of a sum that only grows are correlated, and treating them as independent would promise too much). The free space
-// divided by the slope and by the interval's ends gives the dates.
-
 /// Days taken into account: older ones say little about the next months.
 pub(crate) const DAYS_MAX: usize = 90;
 
@@ -276,7 +261,12 @@ pub(crate) struct Growth {
     pub(crate) high: f64,
 }
 
-/// Days from the last one observed until it is full; `None`: not within ten years.
+/// Forecast of when the repository will be full: days from the last one observed; `None`: not within ten years.
+///
+/// A straight line is fitted (least squares) to the bytes stored at the end of each day. Its slope is the growth; the
+/// slope's standard error gives the interval, widened for days that resemble their neighbours (the residuals
+/// of a sum that only grows are correlated, and treating them as independent would promise too much). The free space
+/// divided by the slope and by the interval's ends gives the dates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Forecast {
     TooEarly,

@@ -130,9 +130,7 @@ impl Runner {
     }
 }
 
-// Tells whether backups or restores are in progress, so that other work on the disk waits.
-
-/// Busy while any stream is open.
+/// Busy while any stream of a backup or restore is open, so that other work on the disk waits.
 #[derive(Debug)]
 pub(crate) struct DataPath {
     pub(crate) activity: Arc<Activity>,
@@ -143,8 +141,6 @@ impl Load for DataPath {
         self.activity.streams.count() > 0
     }
 }
-
-// Pace of a job. Pure arithmetic.
 
 /// Cost of a job, and how it is tried again.
 #[derive(Debug, Clone, Copy)]

@@ -14,11 +14,11 @@ use crate::metrics::Metrics;
 use crate::repository::Encryption;
 use crate::tls::Certificate;
 
-// Gives up backups whose lease has expired.
-
 /// Between two rounds. A lease of 120 s is given up after 122 s at most.
 const LEASES_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Gives up backups whose lease has expired.
+///
 /// A step is a whole round: at most `max_sessions` backups (512 unless configured otherwise), a transaction each for
 /// those that are given up.
 #[derive(Debug)]
@@ -48,11 +48,11 @@ impl Job for ExpiredLeases {
     }
 }
 
-// Ends streams, connections and watchers whose token or login has ended.
-
 /// Between two rounds: how long an answer under way outlives its token.
 const ACCESS_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Ends streams, connections and watchers whose token or login has ended.
+///
 /// A step is a whole round: one or two look-ups in the catalog for each token with open streams or connections and each
 /// credential of a watcher. With the default settings these are at most 16 + 16 + 16 streams, 2 × 224 connections and 128
 /// watchers, so 752 look-ups, if every connection has a token of its own.
@@ -91,11 +91,11 @@ impl Job for EndedAccess {
     }
 }
 
-// Removes logins that have ended. They give access to nothing any more; this only frees their rows.
-
 /// Between two rounds.
 const LOGINS_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Removes logins that have ended. They give access to nothing any more; this only frees their rows.
+///
 /// A step is one transaction: it deletes at most 64 rows a token, and in practice the logins that ended in a minute.
 #[derive(Debug)]
 pub(crate) struct EndedLogins {
@@ -114,8 +114,8 @@ impl Job for EndedLogins {
     }
 }
 
-// Writes what the audit log counts in memory.
-
+/// Writes what the audit log counts in memory.
+///
 /// A step is at most one transaction of a few thousand rows; nearly always none.
 #[derive(Debug)]
 pub(crate) struct AuditCounts {
@@ -134,11 +134,11 @@ impl Job for AuditCounts {
     }
 }
 
-// Presents another certificate once its file has it.
-
 /// How long a changed file may go unnoticed.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Presents another certificate once its file has it.
+///
 /// A step reads two small files.
 #[derive(Debug)]
 pub(crate) struct CertificateFile {
@@ -158,12 +158,11 @@ impl Job for CertificateFile {
     }
 }
 
-// Looks at the table of keys on the volume: a server has it in memory, and would notice only at its next start that it was
-// damaged or deleted there. A crash leaves what was there.
-
 /// Between two looks: each reads two small blobs.
 const KEY_TABLE_INTERVAL: Duration = Duration::from_secs(300);
 
+/// Looks at the table of keys on the volume: a server has it in memory, and would notice only at its next start that it was
+/// damaged or deleted there. A crash leaves what was there.
 #[derive(Debug)]
 pub(crate) struct KeyTableWatch {
     pub(crate) engine: Arc<Engine>,

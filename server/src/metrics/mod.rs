@@ -115,14 +115,6 @@ impl Metrics {
     }
 }
 
-// Keeps the number of time series bounded whatever namespaces and jobs are called.
-//
-// Names come from people and from agents, and a monitoring system keeps every series it ever saw. So each name that
-// is to be a label's value is looked up here first: the first `NAMESPACES_MAX` namespaces and the first
-// `JOBS_MAX` jobs of each keep their names, all others share the label `OTHER`. Jobs on record get their labels
-// at the first scrape, those that store most first. A name keeps its label until the process ends, so that no
-// series ever changes its meaning.
-
 /// Namespaces with a name of their own.
 const NAMESPACES_MAX: usize = 32;
 
@@ -140,7 +132,13 @@ struct JobLabels {
     backup_job: String,
 }
 
-/// The names that are labels of their own.
+/// The names that are labels of their own: keeps the number of time series bounded whatever namespaces and jobs are called.
+///
+/// Names come from people and from agents, and a monitoring system keeps every series it ever saw. So each name that
+/// is to be a label's value is looked up here first: the first [`NAMESPACES_MAX`] namespaces and the first
+/// [`JOBS_MAX`] jobs of each keep their names, all others share the label [`OTHER`]. Jobs on record get their labels
+/// at the first scrape, those that store most first. A name keeps its label until the process ends, so that no
+/// series ever changes its meaning.
 #[derive(Debug, Default)]
 struct LabelTable(Mutex<HashMap<String, HashSet<String>>>);
 
@@ -181,8 +179,6 @@ fn has_label(table: &mut HashMap<String, HashSet<String>>, namespace: &str) -> b
     table.insert(namespace.to_owned(), HashSet::new());
     true
 }
-
-// Figures of the operating system about this process.
 
 /// Figures of one moment; 0 for what cannot be read: figures about the process must not stand in the way of those
 /// about the repository.

@@ -2,7 +2,7 @@
 //!
 //! A connection begins as a *stranger* and stays one until a call on it showed a valid token. Invariants (H8):
 //! * Strangers never keep callers with a token out: they hold at most a share of the slots, and any of them is dropped
-//!   for a newcomer, those of unknown addresses first, the oldest of the address with most of them (see [`crowd`]).
+//!   for a newcomer, those of unknown addresses first, the oldest of the address with most of them (see [`to_drop`]).
 //! * Callers with a token never keep strangers out, health checks among them: some slots are not for them.
 //! * No token holds more than its share.
 
@@ -191,14 +191,14 @@ impl State {
     }
 }
 
-// A bounded set of places for peers that nothing is known about. A newcomer always gets one: when there are too many
-// from its address the oldest of these loses its place, and when there are too many in all, the oldest of the address
-// that holds most. So no address can keep another out, and silence only costs the one who is silent.
-
 /// Who holds a place; ordered by age, as numbers are given in order.
 pub(crate) type Places = BTreeMap<u64, Origin>;
 
 /// The one to lose its place before another of `origin` may come in, if any.
+///
+/// Places are for peers that nothing is known about, and their number is bounded. A newcomer always gets one: when there are
+/// too many from its address the oldest of these loses its place, and when there are too many in all, the oldest of the
+/// address that holds most. So no address can keep another out, and silence only costs the one who is silent.
 pub(crate) fn to_drop(places: &Places, origin: Origin, per_origin_max: usize, max: usize) -> Option<u64> {
     let mut counts: HashMap<Origin, (usize, u64)> = HashMap::new();
     for (number, held_by) in places {

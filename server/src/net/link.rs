@@ -218,8 +218,6 @@ impl Drop for OpenRequest {
     }
 }
 
-// Finds clients that stopped reading.
-
 /// The answers of one connection that wait for their reader to take more, and since when.
 #[derive(Debug, Default)]
 pub(super) struct StallMonitor {

@@ -168,9 +168,7 @@ impl fmt::Display for Origin {
     }
 }
 
-// Counts the bytes that go over connections, before encryption.
-
-/// The traffic of one listener's connections since it was bound.
+/// The traffic of one listener's connections since it was bound: bytes before encryption.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     open: AtomicU64,

@@ -251,9 +251,7 @@ where
     }
 }
 
-// One encrypted connection, which is read from as far as its peer may be heard.
-
-/// A connection.
+/// One encrypted connection, which is read from as far as its peer may be heard.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TlsStream<TcpStream>,

@@ -140,8 +140,6 @@ fn check_count(count: usize) -> Result<(), ServiceError> {
     }
 }
 
-// Computes what deleting restore points would free, to the byte.
-
 /// How often is looked whether the answer is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 

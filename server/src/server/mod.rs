@@ -263,8 +263,6 @@ fn year(clock: &dyn Clock) -> Result<i32, StartError> {
     Ok(i32::from(now.to_zoned(jiff::tz::TimeZone::UTC).year()))
 }
 
-// The token that the first start creates, so that there is one to log in with.
-
 /// Name of the token.
 const FIRST_TOKEN: &str = "admin";
 

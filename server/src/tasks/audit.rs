@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tasks;
 use super::control::{Control, Stopped};
-use super::work::{DefaultSchedule, Order, Work, WorkError};
+use super::work::{DefaultSchedule, Order, Work, WorkError, normal_options};
 use crate::error::ServiceError;
 use crate::jobs::StartAudit;
 use crate::repository::{AuditPlace, AuditSteering, Tiers, audit};
@@ -43,9 +43,7 @@ impl Work for AuditWork {
     }
 
     fn check(&self, options: &str) -> Result<String, ServiceError> {
-        let options: Options = serde_json::from_str(options)
-            .map_err(|error| ServiceError::invalid(format!("options: {error}")))?;
-        serde_json::to_string(&options).map_err(ServiceError::defect)
+        normal_options::<Options>(options)
     }
 
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {

@@ -13,7 +13,7 @@ use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 use super::control::Control;
-use super::work::{Order, OwnSchedule, Work, WorkError};
+use super::work::{Order, OwnSchedule, Work, WorkError, read_options};
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
 use crate::retention::plan::too_many;
@@ -68,13 +68,13 @@ impl Work for PolicyWork {
     }
 
     fn check(&self, options: &str) -> Result<String, ServiceError> {
-        let options = read(options)?;
+        let options: Options = read_options(options)?;
         self.policy(&options)?;
         serde_json::to_string(&options).map_err(ServiceError::defect)
     }
 
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {
-        let policy = self.policy(&read(&order.options)?)?;
+        let policy = self.policy(&read_options::<Options>(&order.options)?)?;
         let catalog = &**self.engine.catalog();
         let work = Run::of_policy(catalog, &policy, &order.who, false)?;
         control.log(format!("policy {:?}", policy.name));
@@ -138,8 +138,4 @@ fn own_schedule(policy: RetentionPolicy) -> Result<OwnSchedule, ServiceError> {
         time_zone: policy.time_zone,
         options,
     })
-}
-
-fn read(options: &str) -> Result<Options, ServiceError> {
-    serde_json::from_str(options).map_err(|error| ServiceError::invalid(format!("options: {error}")))
 }

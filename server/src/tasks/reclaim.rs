@@ -13,7 +13,7 @@ use holdfast_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Steered, Stopped};
-use super::work::{DefaultSchedule, Order, Work, WorkError};
+use super::work::{DefaultSchedule, Order, Work, WorkError, read_options};
 use crate::error::ServiceError;
 use crate::jobs::Throttle;
 use crate::repository::{KeptBack, Tiers};
@@ -218,7 +218,7 @@ impl Work for ReclaimWork {
     }
 
     fn check(&self, options: &str) -> Result<String, ServiceError> {
-        let options = read(options)?;
+        let options: Options = read_options(options)?;
         if let Some(share) = options.live_share_pct.filter(|share| *share > 100) {
             return Err(ServiceError::invalid(format!("live_share_pct is {share}; it is 0 to 100")));
         }
@@ -240,7 +240,7 @@ impl Work for ReclaimWork {
     }
 
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {
-        let options = read(&order.options)?;
+        let options: Options = read_options(&order.options)?;
         let round = Arc::new(ReclaimControl::default());
         control.steer(Arc::new(Round(Arc::clone(&round))));
         let archiving = self.archiving.as_ref().filter(|_| !options.dry_run);
@@ -362,16 +362,13 @@ impl Steered for Round {
     }
 }
 
-fn read(options: &str) -> Result<Options, ServiceError> {
-    serde_json::from_str(options).map_err(|error| ServiceError::invalid(format!("options: {error}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn options_are_bounded_and_have_one_form() {
+        let read = read_options::<Options>;
         let engine_options = |text: &str| read(text).map(|options| options.for_engine());
         assert_eq!(engine_options("{}").unwrap(), ReclaimOptions::default());
         let squeeze = engine_options(r#"{"squeeze":true,"squeeze_min_age_days":0}"#).unwrap().squeeze;

@@ -96,8 +96,6 @@ impl Attempt {
     }
 }
 
-// Schedules that are due. Pure, but for the calendar.
-
 /// A mark that is this far ahead is from before the clock was set back. Less than that may be a correction of the clock
 /// just after a task was started, which must not start it again.
 const AHEAD_MAX_MS: i64 = 3_600_000;
@@ -123,7 +121,7 @@ pub(super) enum Due {
     Later,
 }
 
-/// Returns true if `plan` is due, everything up to `mark` done.
+/// Tells if `plan` is due, everything up to `mark` done. Pure, but for the calendar.
 ///
 /// # Errors
 /// `Invalid`: the expression or the time zone cannot be read.
@@ -135,8 +133,6 @@ pub(super) fn due(plan: &Plan, mark: Option<&ScheduleMark>, now_ms: i64) -> Resu
     let next = next_occurrence(&plan.expression, &plan.time_zone, mark.at_ms)?;
     Ok(if next.is_some_and(|next| next <= now_ms) { Due::Now(moved) } else { Due::Later })
 }
-
-// Next time of a calendar expression.
 
 /// The first time after `after_ms`; `None` beyond the end of the calendar.
 ///

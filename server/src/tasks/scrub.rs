@@ -11,7 +11,7 @@ use holdfast_engine::{Budget, Engine, ScrubFindings, ScrubStatus, ScrubWatch, St
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Stopped};
-use super::work::{DefaultSchedule, Order, Work, WorkError};
+use super::work::{DefaultSchedule, Order, Work, WorkError, normal_options};
 use crate::error::ServiceError;
 use crate::insight::{agents_sentence, lost_text};
 
@@ -98,9 +98,7 @@ impl Work for ScrubWork {
     }
 
     fn check(&self, options: &str) -> Result<String, ServiceError> {
-        let options: Options = serde_json::from_str(options)
-            .map_err(|error| ServiceError::invalid(format!("options: {error}")))?;
-        serde_json::to_string(&options).map_err(ServiceError::defect)
+        normal_options::<Options>(options)
     }
 
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {

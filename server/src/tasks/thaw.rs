@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::control::Control;
-use super::work::{Order, Share, Work, WorkError};
+use super::work::{Order, Share, Work, WorkError, read_options};
 use crate::archive::{Archives, Part, disks};
 use crate::error::ServiceError;
 use crate::repository::record_error;
@@ -79,7 +79,7 @@ impl Options {
     /// # Errors
     /// `Invalid`.
     pub(crate) fn read(text: &str) -> Result<Self, ServiceError> {
-        serde_json::from_str(text).map_err(|error| ServiceError::invalid(format!("options: {error}")))
+        read_options(text)
     }
 
     /// # Errors

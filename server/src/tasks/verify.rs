@@ -14,7 +14,7 @@ use holdfast_proto::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Stopped};
-use super::work::{DefaultSchedule, Order, Work, WorkError};
+use super::work::{DefaultSchedule, Order, Work, WorkError, normal_options, read_options};
 use crate::activity::{Activity, Change};
 use crate::error::ServiceError;
 use crate::insight::agents_sentence;
@@ -89,12 +89,11 @@ impl Work for VerifyWork {
     }
 
     fn check(&self, options: &str) -> Result<String, ServiceError> {
-        let options = read(options)?;
-        serde_json::to_string(&options).map_err(ServiceError::defect)
+        normal_options::<Options>(options)
     }
 
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError> {
-        let vms = self.vms(&read(&order.options)?)?;
+        let vms = self.vms(&read_options::<Options>(&order.options)?)?;
         let mut place: Place = serde_json::from_str(&order.place).unwrap_or_default();
         // The list may have changed since; VMs that came are verified next time.
         let done = place.vms.min(vms.len() as u64);
@@ -253,8 +252,4 @@ impl VerifyWork {
         }
         Ok(true)
     }
-}
-
-fn read(options: &str) -> Result<Options, ServiceError> {
-    serde_json::from_str(options).map_err(|error| ServiceError::invalid(format!("options: {error}")))
 }

@@ -5,11 +5,29 @@ use std::num::NonZeroU64;
 
 use holdfast_engine::EngineError;
 use holdfast_engine::catalog::{CatalogError, TaskKind, UNFINISHED_TASKS_MAX};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::jobs::Throttle;
 use crate::tasks::control::{Control, Stopped};
+
+/// Reads the options of a task.
+///
+/// # Errors
+/// `Invalid`, saying what is.
+pub(super) fn read_options<T: DeserializeOwned>(text: &str) -> Result<T, ServiceError> {
+    serde_json::from_str(text).map_err(|error| ServiceError::invalid(format!("options: {error}")))
+}
+
+/// Returns options of type `T` in the one form that equal options have, for kinds that check no more.
+///
+/// # Errors
+/// `Invalid`, saying what is.
+pub(super) fn normal_options<T: DeserializeOwned + Serialize>(text: &str) -> Result<String, ServiceError> {
+    serde_json::to_string(&read_options::<T>(text)?).map_err(ServiceError::defect)
+}
 
 /// What one attempt has to do.
 #[derive(Debug, Clone)]
@@ -132,8 +150,6 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
     /// [`WorkError::Stopped`] when the control said so.
     fn run(&self, order: &Order, control: &Control) -> Result<(), WorkError>;
 }
-
-// Limits of the speed of tasks.
 
 /// Limits of each task that runs.
 #[derive(Debug, Clone, Copy)]

@@ -226,11 +226,11 @@ struct Place<'a> {
 impl Place<'_> {
     fn open(&mut self, disk: &DiskRecord) -> Result<Walked, EngineError> {
         let nodes = NodeReader::new(Arc::clone(&self.core.store), self.domain.clone());
-        let loses = |error: &WalkError<EngineError>| is_damage(error).then(|| error.to_string());
+        let loses = |error: &WalkError<EngineError>| error.is_damage().then(|| error.to_string());
         let mut lost = Ranges::default();
         let tree = match TreeReader::open_past(nodes, disk.root, disk.size_bytes, loses) {
             Ok(tree) => Some(tree),
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 lost.add(0, disk.size_bytes);
                 None
             }
@@ -271,7 +271,7 @@ impl Place<'_> {
                         *extent += 1;
                         self.budget.charge(1, NODE_BYTES);
                     }
-                    Err(error) if is_damage(&error) => {
+                    Err(error) if error.is_damage() => {
                         lost.add(start, end_of(disk, page_end).saturating_sub(start));
                         *extent = page_end;
                     }
@@ -314,7 +314,7 @@ impl Place<'_> {
         let node = match tree.extent_of(index, &entry) {
             Ok(Some(node)) => node,
             Ok(None) => return Ok(()),
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 lost.add(start, bytes);
                 return Ok(());
             }
@@ -337,14 +337,6 @@ impl Place<'_> {
 /// Where extent `extent` of a disk begins, or the disk ends.
 fn end_of(disk: &DiskRecord, extent: u64) -> u64 {
     extent.saturating_mul(EXTENT_BYTES.into()).min(disk.size_bytes)
-}
-
-/// Whether what is concerned cannot be restored; anything else ends the walk, which is tried again.
-fn is_damage(error: &WalkError<EngineError>) -> bool {
-    match error {
-        WalkError::Source(source) => matches!(source, EngineError::Damaged(_)),
-        WalkError::Node { .. } | WalkError::Shape { .. } | WalkError::Above(_) => true,
-    }
 }
 
 fn tell(core: &Core, record: &BackupRecord, lost: &[LostRanges]) -> Result<(), EngineError> {

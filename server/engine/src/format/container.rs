@@ -19,7 +19,7 @@ use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::crc32c;
-use super::{Defect, FormatError, check_equal, check_limit};
+use super::{Defect, FormatError, check_equal, check_limit, with_crc};
 
 mod directory;
 
@@ -143,14 +143,6 @@ const CRC_BYTES: usize = 4;
 /// CRC-32C of a structure whose last four bytes hold it.
 fn crc_before_last<const N: usize>(bytes: &[u8; N]) -> u32 {
     crc32c(bytes.split_last_chunk::<CRC_BYTES>().map_or(&[], |(before, _)| before))
-}
-
-/// Fills in the CRC-32C.
-fn with_crc<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
-    if let Some((before, crc)) = bytes.split_last_chunk_mut::<CRC_BYTES>() {
-        *crc = crc32c(before).to_le_bytes();
-    }
-    bytes
 }
 
 /// Fails unless magic and checksum are right.

@@ -7,8 +7,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::crc32c;
-use super::sorted_run::{SHARDS, ShardRange, check_crc, check_section, check_version, with_crc};
-use super::{Defect, FormatError, check_equal, check_limit};
+use super::sorted_run::{SHARDS, ShardRange, check_crc, check_section, check_version};
+use super::{Defect, FormatError, check_equal, check_limit, with_crc};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HFIM");
 const MANIFEST: &str = "index manifest";

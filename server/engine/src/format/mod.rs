@@ -81,6 +81,25 @@ pub fn check_limit(
     Err(FormatError::corrupt(structure, Defect::OverLimit { field, found, limit }))
 }
 
+/// Fails unless a structure begins with its magic.
+///
+/// # Errors
+/// [`Defect::Magic`].
+fn check_magic(structure: &'static str, found: u32, expected: u32) -> Result<(), FormatError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(FormatError::corrupt(structure, Defect::Magic { found, expected }))
+}
+
+/// Fills in the CRC-32C in the last four bytes.
+fn with_crc<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
+    if let Some((before, crc)) = bytes.split_last_chunk_mut::<4>() {
+        *crc = crc32c(before).to_le_bytes();
+    }
+    bytes
+}
+
 /// CRC-32C (CRC-32/ISCSI).
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)

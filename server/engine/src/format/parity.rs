@@ -10,8 +10,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::crc64;
-use super::sorted_run::{check_crc, check_version, with_crc};
-use super::{Defect, FormatError, check_equal, check_limit};
+use super::sorted_run::{check_crc, check_version};
+use super::{Defect, FormatError, check_equal, check_limit, check_magic, with_crc};
 
 const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"HFPA");
 const TABLE_MAGIC: u32 = u32::from_le_bytes(*b"HFPT");
@@ -243,13 +243,6 @@ fn member(header: &ParityHeader, raw: &RawMember) -> Result<ParityMember, Format
     let defect = Defect::OverLimit { field: "container", found: number, limit };
     let id = ContainerId::new(number).ok_or(FormatError::corrupt(TABLE, defect))?;
     Ok(ParityMember { id, class, stored_bytes: raw.stored_bytes.get(), crc: raw.crc.get() })
-}
-
-fn check_magic(structure: &'static str, found: u32, expected: u32) -> Result<(), FormatError> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(FormatError::corrupt(structure, Defect::Magic { found, expected }))
 }
 
 #[cfg(test)]

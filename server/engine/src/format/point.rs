@@ -9,8 +9,8 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::crc32c;
-use super::sorted_run::{check_crc, check_section, check_version, with_crc};
-use super::{Defect, FormatError, check_equal, check_limit};
+use super::sorted_run::{check_crc, check_section, check_version};
+use super::{Defect, FormatError, check_equal, check_limit, with_crc};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"HFPT");
 const POINT: &str = "point";

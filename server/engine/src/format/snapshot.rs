@@ -5,8 +5,8 @@ use holdfast_types::ids::RepositoryId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::sorted_run::{check_crc, check_version, with_crc};
-use super::{Defect, FormatError, check_equal};
+use super::sorted_run::{check_crc, check_version};
+use super::{FormatError, check_equal, check_magic, with_crc};
 
 const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"HFCN");
 const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"HFCE");
@@ -137,13 +137,6 @@ impl SnapshotFooter {
             digest: raw.digest,
         })
     }
-}
-
-fn check_magic(structure: &'static str, found: u32, expected: u32) -> Result<(), FormatError> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(FormatError::corrupt(structure, Defect::Magic { found, expected }))
 }
 
 #[cfg(test)]

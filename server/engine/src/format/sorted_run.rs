@@ -16,7 +16,7 @@ use holdfast_types::ids::RepositoryId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{Defect, FormatError, check_equal, check_limit, crc32c};
+use super::{Defect, FormatError, check_equal, check_limit, check_magic, crc32c, with_crc};
 
 /// First bytes of a sorted run, of its footer.
 const HEADER_MAGIC: u32 = u32::from_le_bytes(*b"HFIR");
@@ -142,9 +142,7 @@ fn check_ends<const N: usize>(
     expected: u32,
     bytes: &[u8; N],
 ) -> Result<(), FormatError> {
-    if found != expected {
-        return Err(FormatError::corrupt(structure, Defect::Magic { found, expected }));
-    }
+    check_magic(structure, found, expected)?;
     check_crc(structure, bytes)
 }
 
@@ -177,14 +175,6 @@ pub(super) fn check_version(
         return Err(FormatError::Unsupported { structure, version, supported });
     }
     check_equal(structure, "version", version.into(), supported.into())
-}
-
-/// Fills in the CRC-32C in the last four bytes.
-pub(super) fn with_crc<const N: usize>(mut bytes: [u8; N]) -> [u8; N] {
-    if let Some((before, crc)) = bytes.split_last_chunk_mut::<CRC_BYTES>() {
-        *crc = crc32c(before).to_le_bytes();
-    }
-    bytes
 }
 
 /// One binary-fuse filter of a run: it covers the keys from `first` up to the next filter's.

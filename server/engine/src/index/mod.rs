@@ -3,7 +3,7 @@
 //! An LSM tree made for keys that are hashes: a memtable, immutable sorted runs (`sorted_run`) split into 64 shards
 //! by key, a binary-fuse filter (`filter`) over every quarter million keys, and interpolation straight to one 4 KiB
 //! page. New entries go to the memtable; a full one is written out as a sorted run in the background while the
-//! next fills; runs merge in the background (`merge`, by a `policy`).
+//! next fills; runs merge in the background (`merge`, by the policy of `options`).
 //!
 //! Invariants:
 //! - **An answer is a candidate** (I3). The index may name containers that were deleted or damaged since; callers

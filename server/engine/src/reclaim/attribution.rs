@@ -9,9 +9,10 @@
 //! Memory: four bytes for each extent node (160 MiB for 10¹⁰ references), and for each chunk of the data containers of a
 //! window, which are taken in one after the other.
 //!
-//! **Shares.** Live, freed and attributed bytes are counted alike: a chunk takes a part of its region's stored bytes by its plain length, and an equal part of what the container has beside
-//! its regions (header, region headers, directory, footer). Parts are differences of rounded prefixes, so those of all
-//! chunks of a container add up to the length of its file, to the byte.
+//! **Shares.** Live, freed and attributed bytes are counted alike: a chunk takes a part of its region's stored bytes by its
+//! plain length, and an equal part of what the container has beside its regions (header, region headers, directory, footer).
+//! Parts are differences of rounded prefixes, so those of all chunks of a container add up to the length of its file, to the
+//! byte.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

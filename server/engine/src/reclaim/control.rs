@@ -128,11 +128,6 @@ impl Control {
         self.resumed.notify_all();
     }
 
-    /// Whether it is held.
-    pub fn is_paused(&self) -> bool {
-        *self.paused.lock()
-    }
-
     /// Bytes read and written a second at most, by all workers together; 0: as many as it goes.
     pub fn set_bytes_per_sec(&self, bytes: u64) {
         self.bytes_per_sec.store(bytes, Ordering::Relaxed);
@@ -328,7 +323,7 @@ mod tests {
             control.stop();
             assert!(matches!(waiting.join().unwrap(), Err(EngineError::Stopped)));
         });
-        assert!(control.is_paused() && control.is_stopped());
+        assert!(control.is_stopped());
         assert!(matches!(control.check(), Err(EngineError::Stopped)));
     }
 

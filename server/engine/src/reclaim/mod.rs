@@ -29,13 +29,12 @@ mod tiering;
 mod trail;
 
 pub use attribution::{Attribution, BackupShare};
-pub use control::{Control, ControlProgress, Phase};
+pub use control::{Control, Phase};
+pub(crate) use owners::mix;
 #[cfg(test)]
 pub(crate) use report::RoundStep;
 pub(crate) use report::freed_by_deleting;
-pub use report::{
-    Freed, Freezing, FreezingRule, Incomplete, LIVE_SHARE_PCT, Moving, ReclaimOptions, ReclaimReport, Squeeze,
-};
+pub use report::{Freed, Freezing, FreezingRule, Incomplete, Moving, ReclaimOptions, ReclaimReport, Squeeze};
 pub(crate) use round::{Rounds, run};
 #[cfg(test)]
 pub(crate) use round::{check_ready, run_watched};

@@ -112,7 +112,7 @@ fn lot(name: &Fingerprint, vm: VmId) -> u64 {
 }
 
 /// The finalizer of SplitMix64: every bit of the input turns half of the output's.
-const fn mix(mut word: u64) -> u64 {
+pub(crate) const fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     word ^ (word >> 31)

@@ -15,7 +15,7 @@ use crate::container::RecentDirectories;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::format::recipe::{ExtentNode, PAGE_EXTENTS};
-use crate::needs::{is_damage, passed_by};
+use crate::needs::passed_by;
 use crate::recipe::{TreeReader, WalkError};
 use crate::store::{Domain, NodeReader};
 
@@ -85,7 +85,7 @@ impl Look<'_> {
         let mut all = Bytes::default();
         for disk in &record.disks {
             let nodes = NodeReader::new(Arc::clone(&self.core.store), within.domain.clone());
-            let passes_by = |error: &WalkError<EngineError>| is_damage(error).then(|| error.to_string());
+            let passes_by = |error: &WalkError<EngineError>| error.is_damage().then(|| error.to_string());
             let opened = TreeReader::open_past(nodes, disk.root, disk.size_bytes, passes_by);
             let Some(tree) = passed_by(opened)? else { continue };
             self.pacer.charge(NODE_BYTES, 0)?;

@@ -1,14 +1,15 @@
 //! The order in which live chunks are written again, and the pieces they are written in.
 //!
 //! A region of which everything is live, which is not small, and whose chunks are read together, goes over as it is. So
-//! does one that agents sealed, of which anything is live: no one here can take it apart (N4). The others are taken apart, and their chunks joined into full regions. Without a [`ReadOrder`] the order is that of the victims: the order in which
+//! does one that agents sealed, of which anything is live: no one here can take it apart (N4). The others are taken apart,
+//! and their chunks joined into full regions. Without a [`ReadOrder`] the order is that of the victims: the order in which
 //! one disk was read when they were written.
 //!
-//! [`batches`] chooses the victims that are copied together. What is written anew is written in the order in which restores of the newest restore points read it: disk by disk,
-//! each chunk where it is read first. So the small containers of many days, each of which has a little of every part of
-//! its disk, become regions that one read brings whole; and what only older restore points need is behind them,
-//! together, so that it goes together when these go. That order is worth something, never necessary: what cannot be
-//! walked, or would take too long, stays in the order in which it was written.
+//! [`batches`] chooses the victims that are copied together. What is written anew is written in the order in which restores
+//! of the newest restore points read it: disk by disk, each chunk where it is read first. So the small containers of many
+//! days, each of which has a little of every part of its disk, become regions that one read brings whole; and what only
+//! older restore points need is behind them, together, so that it goes together when these go. That order is worth
+//! something, never necessary: what cannot be walked, or would take too long, stays in the order in which it was written.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -14,7 +14,7 @@ use crate::error::EngineError;
 
 /// Containers of which less than this is live are copied forward, in percent. To free a byte of a container of which
 /// the share s is live, s/(1-s) bytes are written: at 85 %, six.
-pub const LIVE_SHARE_PCT: u8 = 85;
+const LIVE_SHARE_PCT: u8 = 85;
 
 /// Bytes a round may write for each byte it frees, all in all. A round that frees much of what is wholly dead can afford
 /// to take more of what is dead here and there: on the benchmark's disks 97 % of what is dead came back instead of 88 %.

@@ -277,10 +277,10 @@ fn open<'a>(
     let upper = Mutex::new(|root: &Root, node: &Fingerprint| upper(root, node));
     for root in roots {
         let source = Upper { root, read: &upper };
-        let loses = |error: &WalkError<EngineError>| is_damage(error).then(|| error.to_string());
+        let loses = |error: &WalkError<EngineError>| error.is_damage().then(|| error.to_string());
         match TreeReader::open_past(source, root.fingerprint, root.size_bytes, loses) {
             Ok(tree) => trees.push((root, tree.with_source(NoNodes))),
-            Err(error) if is_damage(&error) => lost.push((root, error.to_string())),
+            Err(error) if error.is_damage() => lost.push((root, error.to_string())),
             Err(error) => return Err(error.into()),
         }
     }
@@ -290,10 +290,6 @@ fn open<'a>(
     let task =
         |start| PageTask { trees: Arc::clone(&trees), numbers: start..pages.min(start + PAGES_AT_A_TIME) };
     Ok(starts.map(task).collect())
-}
-
-fn is_damage(error: &WalkError<EngineError>) -> bool {
-    !matches!(error, WalkError::Source(source) if !matches!(source, EngineError::Damaged(_)))
 }
 
 /// Reads the nodes above the pages of one root.

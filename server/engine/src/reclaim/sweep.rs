@@ -3,7 +3,8 @@
 //! Wholly dead containers first, so that a full volume gets room for copies; then, batch by batch, the sparsest ones:
 //! their live chunks are copied into new containers, durable and indexed, before the old ones are condemned (G4). A
 //! container is condemned only if no one counts on a dead chunk of it, and who counts on a live one counts on the copy
-//! then (D1); and if no damage became known since the mark (G6). One transaction enters the copies and condemns what they replace; then the order of every deletion (D2).
+//! then (D1); and if no damage became known since the mark (G6). One transaction enters the copies and condemns what they
+//! replace; then the order of every deletion (D2).
 
 use std::collections::{HashMap, HashSet};
 

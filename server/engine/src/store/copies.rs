@@ -1,8 +1,11 @@
+//! Copies of a chunk beside the one that the index gives first, and what may stand for what.
+//!
+//! Holds of chunks move to another copy when their container goes although they are held. A stream that was told *not
+//! needed* of a chunk does not look again. Were the copy not held in its turn, it would go with the next round of reclaim
+//! once the restore points are deleted for which it was made.
+//!
 //! (N7) Of chunks that agents sealed no one here can see which of two copies is what its name says: none stands for
 //! another, unless both are in regions of the very same bytes.
-//!
-//! Holds of chunks move to another copy when their container goes although they are held. A stream that was told *not needed* of a chunk does not look again. Were the copy not held in its turn, it would go with
-//! the next round of reclaim once the restore points are deleted for which it was made.
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId};
@@ -64,9 +67,7 @@ impl ChunkStore {
         let mut others = copies.iter().filter(|copy| is_free(copy.location.container));
         Ok(others.any(|copy| self.has_payload(copy, payload) && copy.is_held(holds)))
     }
-}
 
-impl ChunkStore {
     /// (D1) From now on a session that counts on a chunk of a container that is refused counts on another copy of it, one in
     /// `copies` where there is one. `false`: one of them has none, so the container must stay.
     ///

@@ -1,9 +1,10 @@
 //! Damage by which nothing is lost any more, because every chunk of it has another sound copy; and the deletion of
 //! containers.
 //!
-//! A container that nothing refers to is deleted in this order: refused in memory, so that no one begins to count on them → condemned in
-//! the catalog → gone, so that nothing is found in them → dropped from the index → unlinked → their rows dropped. A crash before the catalog's first change leaves
-//! containers as they were; one after it leaves rows that say so, and the next start finishes.
+//! Containers that nothing refers to are deleted in this order: refused in memory, so that no one begins to count on them →
+//! condemned in the catalog → gone, so that nothing is found in them → dropped from the index → unlinked → their rows
+//! dropped. A crash before the catalog's first change leaves containers as they were; one after it leaves rows that say so,
+//! and the next start finishes.
 
 use holdfast_catalog::{CatalogError, ContainerRecord};
 use holdfast_proto::Fingerprint;
@@ -180,9 +181,7 @@ impl ChunkStore {
         }
         Ok(true)
     }
-}
 
-impl ChunkStore {
     /// (D2) Deletes containers that [were given up](super::Leftovers::condemn).
     ///
     /// # Errors

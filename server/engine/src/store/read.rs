@@ -272,6 +272,17 @@ impl NodeSource for NodeReader {
     }
 }
 
+impl WalkError<EngineError> {
+    /// Returns true if what is concerned cannot be restored. Going on past it loses nothing else; any other error ends a walk,
+    /// which is tried again.
+    pub(crate) const fn is_damage(&self) -> bool {
+        match self {
+            Self::Source(source) => matches!(source, EngineError::Damaged(_)),
+            Self::Node { .. } | Self::Shape { .. } | Self::Above(_) => true,
+        }
+    }
+}
+
 impl From<WalkError<Self>> for EngineError {
     fn from(error: WalkError<Self>) -> Self {
         match error {

@@ -312,8 +312,6 @@ fn a_policy_locks_new_restore_points_in_their_points() {
     engine.delete_backups(&[free], "admin", "x").unwrap();
 }
 
-// Ways round a lock.
-
 /// A locked restore point of VM `web`, and its engine.
 fn locked(bench: &Bench, volume: &MemoryVolume, days: i64) -> (Engine, BackupId) {
     let engine = bench.open(Arc::new(volume.clone()));

@@ -114,6 +114,57 @@ impl KeyTable {
             None => Err(UnlockError::WrongSecret { key, kind, tried }),
         }
     }
+
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = body(self);
+        bytes.extend_from_slice(&self.mac);
+        let crc = crc64(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes. What it allocates is bounded by their length, and that by [`KEY_TABLE_MAX_BYTES`].
+    ///
+    /// # Errors
+    /// [`DecodeError`]. That nothing was changed on purpose is known only once it is unlocked.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let damaged = |what: &str| DecodeError::damaged(TABLE_STRUCTURE, what);
+        if bytes.len() > KEY_TABLE_MAX_BYTES {
+            return Err(damaged("it is too long"));
+        }
+        let (before, crc) = bytes.split_last_chunk().ok_or_else(|| damaged("it is too short"))?;
+        let (header, rest) =
+            before.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| damaged("it is too short"))?;
+        let header: &RawHeader = zerocopy::transmute_ref!(header);
+        check(TABLE_STRUCTURE, "magic", &header.magic, &MAGIC)?;
+        check(TABLE_STRUCTURE, "checksum", &u64::from_le_bytes(*crc), &crc64(before))?;
+        check_version(TABLE_STRUCTURE, header.version.get(), VERSION)?;
+        check(TABLE_STRUCTURE, "reserved flags", &(header.flags & !ACCEPTS_PLAIN), &0)?;
+        let slot_count = usize::from(header.slots);
+        if slot_count == 0 || slot_count > SLOTS_MAX {
+            return Err(damaged("it has no slots or too many"));
+        }
+        let (slots, entries, mac) =
+            sections(rest, slot_count).ok_or_else(|| damaged("its length is not that of what it has"))?;
+        check(
+            TABLE_STRUCTURE,
+            "number of data keys",
+            &(entries.len() as u64),
+            &header.data_keys.get().into(),
+        )?;
+        Ok(Self {
+            repository: RepositoryId::from_bytes(header.repository),
+            key: RepositoryKeyId(header.key),
+            sequence: header.sequence.get(),
+            changed_ms: header.changed_ms.get(),
+            accepts_plain: header.flags == ACCEPTS_PLAIN,
+            next_slot: header.next_slot.get(),
+            slots: slots.iter().map(Slot::decode).collect::<Result<_, _>>()?,
+            entries: entries.iter().map(Entry::decode).collect::<Result<_, _>>()?,
+            mac: *mac,
+        })
+    }
 }
 
 const STRUCTURE: &str = "wrapped data key";
@@ -303,59 +354,6 @@ fn authenticate(table: &KeyTable, key: &RepositoryKey) -> Result<[u8; MAC_BYTES]
 /// Returns whether one who had `key` wrote it.
 fn is_authentic(table: &KeyTable, key: &RepositoryKey) -> Result<bool, CryptoError> {
     Ok(crypto::equal(&table.mac, &authenticate(table, key)?))
-}
-
-impl KeyTable {
-    /// As bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = body(self);
-        bytes.extend_from_slice(&self.mac);
-        let crc = crc64(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes
-    }
-
-    /// From bytes. What it allocates is bounded by their length, and that by [`KEY_TABLE_MAX_BYTES`].
-    ///
-    /// # Errors
-    /// [`DecodeError`]. That nothing was changed on purpose is known only once it is unlocked.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let damaged = |what: &str| DecodeError::damaged(TABLE_STRUCTURE, what);
-        if bytes.len() > KEY_TABLE_MAX_BYTES {
-            return Err(damaged("it is too long"));
-        }
-        let (before, crc) = bytes.split_last_chunk().ok_or_else(|| damaged("it is too short"))?;
-        let (header, rest) =
-            before.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| damaged("it is too short"))?;
-        let header: &RawHeader = zerocopy::transmute_ref!(header);
-        check(TABLE_STRUCTURE, "magic", &header.magic, &MAGIC)?;
-        check(TABLE_STRUCTURE, "checksum", &u64::from_le_bytes(*crc), &crc64(before))?;
-        check_version(TABLE_STRUCTURE, header.version.get(), VERSION)?;
-        check(TABLE_STRUCTURE, "reserved flags", &(header.flags & !ACCEPTS_PLAIN), &0)?;
-        let slot_count = usize::from(header.slots);
-        if slot_count == 0 || slot_count > SLOTS_MAX {
-            return Err(damaged("it has no slots or too many"));
-        }
-        let (slots, entries, mac) =
-            sections(rest, slot_count).ok_or_else(|| damaged("its length is not that of what it has"))?;
-        check(
-            TABLE_STRUCTURE,
-            "number of data keys",
-            &(entries.len() as u64),
-            &header.data_keys.get().into(),
-        )?;
-        Ok(Self {
-            repository: RepositoryId::from_bytes(header.repository),
-            key: RepositoryKeyId(header.key),
-            sequence: header.sequence.get(),
-            changed_ms: header.changed_ms.get(),
-            accepts_plain: header.flags == ACCEPTS_PLAIN,
-            next_slot: header.next_slot.get(),
-            slots: slots.iter().map(Slot::decode).collect::<Result<_, _>>()?,
-            entries: entries.iter().map(Entry::decode).collect::<Result<_, _>>()?,
-            mac: *mac,
-        })
-    }
 }
 
 type Sections<'a> = (&'a [[u8; SLOT_BYTES]], &'a [[u8; ENTRY_BYTES]], &'a [u8; MAC_BYTES]);

@@ -202,8 +202,6 @@ impl Drop for Attached {
     }
 }
 
-// One lane from its first message to its end.
-
 type Answers = mpsc::Sender<Result<v1::LaneResponse, Status>>;
 
 /// Opens the lane that the first of `messages` asks for. It is open once this returns.

@@ -221,8 +221,6 @@ async fn abort(app: &Arc<App>, session: SessionId) {
     }
 }
 
-// The thread that hands messages to the engine and sends its answers.
-
 /// The engine's side of a disk coming in, as far as this module needs it; tests have one of their own.
 trait Disk: Send + 'static {
     fn opened(&self) -> Result<v1::StreamOpened, ServiceError>;

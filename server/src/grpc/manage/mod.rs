@@ -88,10 +88,8 @@ calls! {
     SimulatePolicyStream, simulate_policy(SimulatePolicyRequest) -> SimulatePolicyResponse = policies::simulate;
 }
 
-// Answers that are a stream: made on a thread that may block, through a queue that stops it while the client is slow, and
-// ends it when the client goes away or the server stops.
-
-/// Where the messages of an answer go.
+/// Where the messages of an answer go that is a stream: made on a thread that may block, through a queue that stops it while
+/// the client is slow, and ends it when the client goes away or the server stops.
 #[derive(Debug)]
 struct Answer<T> {
     app: Arc<App>,

@@ -114,8 +114,6 @@ fn simulated_day(day: &SimulatedDay) -> v1::SimulatedDay {
     v1::SimulatedDay { date: day.date.to_string(), points }
 }
 
-// Rules over VMs: forget, and policies carried out.
-
 /// Restore points, and VMs, that a summary names at most.
 const NAMED_MAX: usize = 1000;
 

@@ -220,8 +220,6 @@ pub(super) fn item(id: String, row: &DetailRow, earlier: &[DetailRow]) -> Detail
     DetailItem { id, row: json_row(row), trend, flag }
 }
 
-// One row of compression details, explained.
-
 /// A row and its explanation
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DetailWithExplanation)]

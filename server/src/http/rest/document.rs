@@ -147,13 +147,12 @@ fn entry<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
     &mut value[key]
 }
 
-// Makes the schemas of the OpenAPI document as exact as the answers. The derived ones leave out types that no
-// handler names, do not say that answers have all of their fields, and repeat the items of a page in full.
-
 /// Where references to schemas begin.
 const SCHEMAS: &str = "#/components/schemas/";
 
-/// Completes the schemas of a document that has all of its paths.
+/// Completes the schemas of a document that has all of its paths, so that they are as exact as the answers. The derived ones
+/// leave out types that no handler names, do not say that answers have all of their fields, and repeat the items of a page in
+/// full.
 pub(super) fn complete_schemas(document: &mut Value) {
     let requests = bodies_of_requests(document);
     let Some(schemas) = document.pointer_mut("/components/schemas") else { return };

@@ -300,8 +300,6 @@ pub(super) async fn statistics(State(state): State<HttpState>) -> Result<Json<St
     state.blocking(|state| state.storage.statistics(&state.app)).await.map(|found| Json(found.into()))
 }
 
-// Attribution of stored bytes, as of the last round of reclaim.
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -137,8 +137,6 @@ fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
     found.ok_or_else(|| ServiceError::invalid("by: must be run, vm, job, disk, namespace or repository"))
 }
 
-// Runs, each with its compression details added up.
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
