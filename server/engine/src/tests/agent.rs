@@ -255,7 +255,7 @@ impl Agent<'_> {
 }
 
 pub(crate) fn region(chunks: &[(Fingerprint, &[u8])], encoder: &mut Encoder) -> v1::Region {
-    let plain: Vec<u8> = chunks.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
+    let plain = chunks.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>().concat();
     let encoded = encoder.encode(&plain).unwrap();
     v1::Region {
         codec: encoded.codec as u32,
