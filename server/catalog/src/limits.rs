@@ -104,6 +104,10 @@ pub const RUNS_LISTED_MAX: usize = 20_000;
 /// Points of a trend, and earlier rows of a history, at most.
 pub const HISTORY_MAX: u32 = 100;
 
+/// A time so much later than now was told by a clock that was ahead, and does not count as the latest. Clocks that are right
+/// differ by less.
+pub const AHEAD_MS: i64 = 10 * 60_000;
+
 /// Points of the trend of a group of rows.
 pub const TREND_POINTS: u32 = 12;
 

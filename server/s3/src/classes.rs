@@ -43,7 +43,7 @@ pub(crate) fn look(client: &Arc<S3Client>, name: &BlobName, key: &str) -> Result
         len: len.ok_or_else(|| bad_answer("no length"))?,
         checksum: checksum.filter(|_| is_whole),
         tag: output.e_tag,
-        class: output.storage_class.map(|class| class.as_str().to_owned()),
+        class: class_of(output.storage_class, output.archive_status.as_ref()),
         thawed: match output.restore.as_deref() {
             None => Thawed::No,
             Some(text) => thawed(text).ok_or_else(|| bad_answer(&format!("x-amz-restore: {text}")))?,

@@ -188,7 +188,7 @@ impl Tiers {
 fn copy_error(error: CopyError) -> ServiceError {
     let code = match &error {
         CopyError::Remote(_) => ErrorCode::Unavailable,
-        CopyError::Leased(_) | CopyError::Changed { .. } => ErrorCode::Busy,
+        CopyError::Leased(_) | CopyError::Changed { .. } | CopyError::NoLease { .. } => ErrorCode::Busy,
         CopyError::OtherRepository | CopyError::Other { .. } | CopyError::NoObjectLock => ErrorCode::Invalid,
         CopyError::Local(_) | CopyError::Record(_) | CopyError::Unnamed => ErrorCode::Internal,
     };

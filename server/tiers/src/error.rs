@@ -41,6 +41,12 @@ pub enum CopyError {
     )]
     Changed { holder: Holder, more: u64, fewer: u64 },
     #[error(
+        "the bucket's lease is missing, and the bucket is not what this data folder knows of it ({more} objects more, {fewer} \
+         fewer): another server may have written there, or objects were deleted. Find out which, put back what can be, and \
+         start again; where this server is the one to go on, 'holdfast-server tier take-over'. Nothing was changed"
+    )]
+    NoLease { more: u64, fewer: u64 },
+    #[error(
         "{name} lies in the bucket with other content ({there} bytes, {here} here): another server writes there, or it was \
          damaged or replaced. Find out which; once it is certain that nothing needs it, delete the object and copying goes on"
     )]

@@ -20,6 +20,7 @@ use crate::error::CopyError;
 use crate::holder::{Holder, plain};
 use crate::record::{Record, RecordError};
 use crate::shared::Shared;
+use crate::survey::Here;
 use crate::waiting::Kind;
 
 /// What the object is called.
@@ -189,7 +190,7 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
     let own = shared.record.lease()?;
     let is_told = own.take_over.as_deref() == Some(text);
     if text == NO_LEASE {
-        if is_told || shared.record.is_unused()? {
+        if is_told {
             return Ok(());
         }
     } else if own.is_ours(text) {
@@ -203,14 +204,20 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
     if changes != (Changes { more: 0, fewer: 0 }) {
         shared.record.lease_seen(text)?;
         state.changed = Some((text.to_owned(), changes));
-        return Err(CopyError::Changed { holder: holder_of(text), more: changes.more, fewer: changes.fewer });
+        let Changes { more, fewer } = changes;
+        return Err(match text {
+            NO_LEASE => CopyError::NoLease { more, fewer },
+            text => CopyError::Changed { holder: holder_of(text), more, fewer },
+        });
     }
     Ok(())
 }
 
-/// (T8) How the bucket differs from what this server knows, by its record or as its own file of that length, of containers and
-/// restore points: a server that takes a bucket over counts on that from then on. Lists the bucket.
+/// (T8) How the bucket differs from what this server knows, of containers and restore points: by its record, as its own file
+/// of that length, in another form or as an earlier revision. A server that takes a bucket over counts on that from then on.
+/// Lists the bucket, and restore points here.
 fn changes(shared: &Shared) -> Result<Changes, CopyError> {
+    let here = Here::of(&*shared.local).map_err(CopyError::Local)?;
     let (mut more, mut fewer) = (0, 0);
     for folder in [Kind::Container, Kind::Point].into_iter().filter_map(Kind::folder) {
         let mut known = 0;
@@ -218,9 +225,13 @@ fn changes(shared: &Shared) -> Result<Changes, CopyError> {
             let entry = entry.map_err(CopyError::Remote)?;
             if shared.record.recorded(&entry.name)? == Some(entry.len) {
                 known += 1;
-            } else if !shared.local.open(&entry.name).is_ok_and(|here| here.len() == entry.len) {
-                more += 1;
+                continue;
             }
+            let is_here = match shared.local.open(&entry.name) {
+                Ok(found) => found.len() == entry.len,
+                Err(_) => here.has(&entry.name).map_err(CopyError::Local)?,
+            };
+            more += u64::from(!is_here);
         }
         fewer += shared.record.recorded_in(&folder)?.saturating_sub(known);
     }

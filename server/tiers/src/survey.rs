@@ -1,6 +1,8 @@
 //! Makes the record of a listing of the bucket: for a server that is made of the bucket alone, or whose record is lost.
 //! A request for each 1,000 blobs; nothing is opened, so nothing that lies in an archive is touched.
 
+use std::collections::HashMap;
+
 use holdfast_volume::{BlobEntry, BlobName, RemoteVolume, Volume, VolumeError, list_all};
 
 use crate::prices::DEFAULT_CLASS;
@@ -66,9 +68,6 @@ pub struct Missing {
     pub points: u64,
 }
 
-/// Names under which a blob may lie besides its own: encrypted, encrypted anew, and not.
-type Forms = fn(&BlobName) -> Vec<BlobName>;
-
 /// (T15) Enters the containers of the bucket that `local` lacks into `record`: for a recovery from a copy of a volume, which
 /// may lack what lies in the bucket alone. A copy that is older than the bucket's restore points is told as such, and nothing is
 /// entered: containers of theirs would be freed as if nothing needed them. Of what the record knows already nothing changes, so
@@ -80,15 +79,15 @@ pub fn survey_missing(
     local: &dyn Volume,
     remote: &dyn RemoteVolume,
     record: &Record,
-    forms: Forms,
 ) -> Result<Missing, SurveyError> {
-    let mut missing = Missing { points: newer_points(local, remote, record)?, ..Missing::default() };
+    let here = Here::of(local)?;
+    let mut missing = Missing { points: newer_points(&here, remote, record)?, ..Missing::default() };
     let Some(folder) = Kind::Container.folder().filter(|_| missing.points == 0) else { return Ok(missing) };
     let mut batch = Vec::new();
     for entry in list_all(remote, &folder) {
         let entry = entry?;
         let known = record.visible(&entry.name)?;
-        match find(local, &entry, forms)? {
+        match find(&here, &entry)? {
             Local::Here => continue,
             // (T13) Where the record says how long it is, that decides: the object is at fault.
             Local::Unequal { len } if known == Some(len) => continue,
@@ -118,37 +117,77 @@ pub fn survey_missing(
     Ok(missing)
 }
 
-/// Points of the bucket that are neither here nor to go, and of which no later revision is here.
-fn newer_points(local: &dyn Volume, remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
+/// Points of the bucket that are neither here, in that revision or a later one, nor known to the record: copied from here,
+/// brought from there, or to go. The log names them.
+fn newer_points(here: &Here<'_>, remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
     let Some(folder) = Kind::Point.folder() else { return Ok(0) };
     let mut count = 0;
     for entry in list_all(remote, &folder) {
         let name = entry?.name;
-        if !is_here(local, &name)? && !record.is_to_go(&name)? && !has_later(local, &name)? {
-            count += 1;
+        let is_known = revision_of(&name).is_none() || here.has_revision(&name);
+        if is_known || record.recorded(&name)?.is_some() || record.is_to_go(&name)? {
+            continue;
         }
+        tracing::error!(%name, "a restore point of the bucket that is not here");
+        count += 1;
     }
     Ok(count)
 }
 
-/// Returns true if the volume has that revision of a restore point, in any form, or a later one. What is no point's name is
-/// nothing to look for.
-fn has_later(local: &dyn Volume, point: &BlobName) -> Result<bool, VolumeError> {
-    let folder = point.as_str().rsplit_once('/').and_then(|(folder, _)| BlobName::new(folder));
-    let (Some((backup, revision)), Some(folder)) = (revision_of(point), folder) else { return Ok(true) };
-    for entry in list_all(local, &folder) {
-        let name = entry?.name;
-        if revision_of(&name).is_some_and(|(other, found)| other == backup && found >= revision) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+/// A local volume, asked by what stays when blobs are encrypted, and restore points revised or renamed.
+pub(crate) struct Here<'a> {
+    local: &'a dyn Volume,
+    /// The highest of each restore point.
+    revisions: HashMap<String, u64>,
 }
 
-/// A restore point, and the number of its revision.
+impl<'a> Here<'a> {
+    /// Lists restore points.
+    pub(crate) fn of(local: &'a dyn Volume) -> Result<Self, VolumeError> {
+        let mut revisions = HashMap::new();
+        for entry in Kind::Point.folder().iter().flat_map(|folder| list_all(local, folder)) {
+            if let Some((backup, revision)) = revision_of(&entry?.name) {
+                let highest = revisions.entry(backup.to_owned()).or_insert(revision);
+                *highest = revision.max(*highest);
+            }
+        }
+        Ok(Self { local, revisions })
+    }
+
+    /// Returns true if the blob, in any form, or a later revision of the restore point is here.
+    pub(crate) fn has(&self, name: &BlobName) -> Result<bool, VolumeError> {
+        if Kind::of(name) == Some(Kind::Point) {
+            return Ok(self.has_revision(name));
+        }
+        for form in forms(name) {
+            match self.local.open(&form) {
+                // (S12) What cannot be read is here all the same.
+                Ok(_) | Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => return Ok(true),
+                Err(VolumeError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn has_revision(&self, point: &BlobName) -> bool {
+        let known = |(backup, revision): (&str, u64)| {
+            self.revisions.get(backup).is_some_and(|here| *here >= revision)
+        };
+        revision_of(point).is_some_and(known)
+    }
+}
+
+/// A blob not encrypted, encrypted, and encrypted anew.
+fn forms(name: &BlobName) -> impl Iterator<Item = BlobName> {
+    let plain = name.as_str().trim_end_matches('-');
+    ["", "-", "--"].into_iter().filter_map(move |end| BlobName::new(format!("{plain}{end}")))
+}
+
+/// The id of a restore point, and the number of its revision. The folder changes with the name of the VM.
 fn revision_of(point: &BlobName) -> Option<(&str, u64)> {
     let (backup, revision) = point.as_str().trim_end_matches('-').rsplit_once('.')?;
-    Some((backup, revision.parse().ok()?))
+    Some((backup.rsplit('/').next()?, revision.parse().ok()?))
 }
 
 /// Returns true if `volume` has containers.
@@ -171,28 +210,12 @@ enum Local {
 }
 
 /// Looks for it by its own name first; then encrypted otherwise, or not: what a conversion replaced may still lie in the bucket.
-fn find(local: &dyn Volume, there: &BlobEntry, forms: Forms) -> Result<Local, VolumeError> {
-    match local.open(&there.name) {
+fn find(here: &Here<'_>, there: &BlobEntry) -> Result<Local, VolumeError> {
+    match here.local.open(&there.name) {
         Ok(blob) if blob.len() != there.len => return Ok(Local::Unequal { len: blob.len() }),
-        Err(VolumeError::NotFound { .. }) => {}
-        Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) | Ok(_) => return Ok(Local::Here),
-        Err(error) => return Err(error),
+        _ => {}
     }
-    for name in forms(&there.name) {
-        if is_here(local, &name)? {
-            return Ok(Local::Here);
-        }
-    }
-    Ok(Local::Missing)
-}
-
-/// (S12) A blob that cannot be read is here all the same.
-fn is_here(local: &dyn Volume, name: &BlobName) -> Result<bool, VolumeError> {
-    match local.open(name) {
-        Ok(_) | Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => Ok(true),
-        Err(VolumeError::NotFound { .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(if here.has(&there.name)? { Local::Here } else { Local::Missing })
 }
 
 /// (T10) An object that may be cold has its ends beside it; a request for each tells its storage class. Where the record has one

@@ -136,7 +136,10 @@ fn kernel_zeroes(ask: impl Fn(FallocateFlags) -> rustix::io::Result<()>) -> io::
     for way in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
         match retry_on_intr(|| ask(way | FallocateFlags::KEEP_SIZE)) {
             Ok(()) => return Ok(true),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOTTY) => {}
+            // Linux before 4.9 says of any device that it is none, later ones that a page of it is in use.
+            Err(
+                Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOTTY | Errno::NODEV | Errno::BUSY,
+            ) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -188,7 +191,8 @@ mod tests {
         };
         assert_eq!(answered(&[Ok(())]), (Ok(true), vec![HOLE]));
         assert_eq!(answered(&[Err(Errno::INTR), Ok(())]), (Ok(true), vec![HOLE, HOLE]));
-        for refusal in [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::NOTTY] {
+        for refusal in [Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::NOTTY, Errno::NODEV, Errno::BUSY]
+        {
             assert_eq!(answered(&[Err(refusal), Ok(())]), (Ok(true), vec![HOLE, ZEROED]));
             assert_eq!(answered(&[Err(refusal), Err(refusal)]), (Ok(false), vec![HOLE, ZEROED]));
         }

@@ -95,8 +95,12 @@ fn create_partial(partial: &Path) -> Result<File, ClientError> {
 
 /// Removes what a killed restore left, or another user put there; refuses when a restore is writing it.
 fn remove_leftover(partial: &Path) -> Result<(), ClientError> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::WRONLY;
-    remove_unless_written(partial, rustix::fs::open(partial, flags, Mode::empty()).map(File::from))
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |access| rustix::fs::open(partial, flags | access, Mode::empty()).map(File::from);
+    // One that was complete, but for its name, has the mode that was asked for.
+    let opened = open(OFlags::WRONLY)
+        .or_else(|error| if error == Errno::ACCESS { open(OFlags::RDONLY) } else { Err(error) });
+    remove_unless_written(partial, opened)
 }
 
 /// The same, with the outcome of opening it.

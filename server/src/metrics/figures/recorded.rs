@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast_engine::catalog::{
-    BackupFilter, Catalog, ContainerState, ContainerTotals, DetailFilter, JobOverview, PageRequest,
+    AHEAD_MS, BackupFilter, Catalog, ContainerState, ContainerTotals, DetailFilter, JobOverview, PageRequest,
     REPORT_PAGE_MAX, TotalsBy, TotalsOrder, VmQuery, VmSort,
 };
 use holdfast_engine::ids::ContainerClass;
+use holdfast_proto::ErrorCode;
 
 use super::super::exposition::Samples;
 use super::super::names as n;
@@ -71,7 +72,8 @@ pub(super) struct Recorded {
     containers: Vec<ContainerTotals>,
     jobs: BTreeMap<JobLabels, Job>,
     namespaces: BTreeMap<String, Namespace>,
-    runs: Runs,
+    /// `None`: there is no room to count them in.
+    runs: Option<Runs>,
 }
 
 impl Recorded {
@@ -87,7 +89,11 @@ impl Recorded {
             containers: catalog.container_totals(None)?,
             jobs: by_label(labels, &jobs),
             namespaces: namespaces(catalog, labels, now_ms)?,
-            runs: runs(catalog, now_ms.saturating_sub(DAY_MS))?,
+            runs: match runs(catalog, now_ms) {
+                // There is no room to sort them in: the figures that tell of this must not go with them.
+                Err(error) if error.code == ErrorCode::Full => None,
+                runs => Some(runs?),
+            },
         })
     }
 
@@ -100,9 +106,11 @@ impl Recorded {
         for (label, namespace) in &self.namespaces {
             add_namespace(samples, label, namespace, now_ms);
         }
-        samples.whole(&n::RUNS_DAY, &["done"], self.runs.done);
-        samples.whole(&n::RUNS_DAY, &["partly"], self.runs.partly);
-        samples.whole(&n::RUNS_DAY, &["failed"], self.runs.failed);
+        if let Some(runs) = &self.runs {
+            samples.whole(&n::RUNS_DAY, &["done"], runs.done);
+            samples.whole(&n::RUNS_DAY, &["partly"], runs.partly);
+            samples.whole(&n::RUNS_DAY, &["failed"], runs.failed);
+        }
     }
 
     fn add_containers(&self, samples: &mut Samples) {
@@ -187,7 +195,8 @@ fn namespaces(
             continue;
         }
         let only = Some(vec![overview.namespace.id]);
-        let filter = BackupFilter { namespaces: only, ..BackupFilter::default() };
+        let until_ms = Some(now_ms.saturating_add(AHEAD_MS));
+        let filter = BackupFilter { namespaces: only, until_ms, ..BackupFilter::default() };
         let page = catalog.list_backups(&filter, PageRequest { size: 1, token: "" })?;
         if let Some(newest) = page.items.first() {
             let finished_ms = newest.finished_ms;
@@ -228,8 +237,13 @@ fn namespaces(
     Ok(sums)
 }
 
-fn runs(catalog: &Catalog, since_ms: i64) -> Result<Runs, ServiceError> {
-    let filter = DetailFilter { since_ms: Some(since_ms), ..DetailFilter::default() };
+/// Of the day before now; a clock that was ahead counts for no other.
+fn runs(catalog: &Catalog, now_ms: i64) -> Result<Runs, ServiceError> {
+    let filter = DetailFilter {
+        since_ms: Some(now_ms.saturating_sub(DAY_MS)),
+        until_ms: Some(now_ms.saturating_add(AHEAD_MS)),
+        ..DetailFilter::default()
+    };
     let mut counted = Runs::default();
     for page in 0..RUN_PAGES_MAX {
         let offset = page * u64::from(REPORT_PAGE_MAX);

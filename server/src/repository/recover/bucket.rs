@@ -1,14 +1,15 @@
 //! Recovery with a bucket: of one that is all that is left, or of a volume whose bucket may hold more.
 
-use std::fmt;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, fs, io};
 
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::RepositoryId;
 use holdfast_engine::{EngineError, repository_on};
 use holdfast_proto::ErrorCode;
-use holdfast_sealing::{name_above, names_below};
+use holdfast_sealing::name_above;
 use holdfast_tiers::{
     FetchError, Fetched, Holder, Missing, Record, SurveyError, has_moved_containers, holds_blobs,
     note_made_of_bucket, survey, survey_missing,
@@ -110,18 +111,30 @@ pub(super) fn find_missing(
     clock: &Arc<dyn Clock>,
 ) -> Result<Option<(String, u64)>, ServiceError> {
     let (location, without) = (bucket.location.clone(), without(&**local)?);
-    let record = Record::open_or_create(&record_path(&settings.data_dir), &location).map_err(record_error)?;
-    let forms = |name: &BlobName| names_below(&name_above(name)).collect();
-    let found = survey_missing(&**local, &*bucket.store, &record, forms);
-    let Missing { count, unequal, points } = found.map_err(|error| match error {
-        SurveyError::Volume(error) => volume_error(error, &location, without),
-        SurveyError::Record(error) => record_error(error),
-    })?;
-    drop(record);
+    let path = record_path(&settings.data_dir);
+    let is_new = !Record::is_at(&path).map_err(record_error)?;
+    let look = || -> Result<Missing, ServiceError> {
+        let record = Record::open_or_create(&path, &location).map_err(record_error)?;
+        survey_missing(&**local, &*bucket.store, &record).map_err(|error| match error {
+            SurveyError::Volume(error) => volume_error(error, &location, without),
+            SurveyError::Record(error) => record_error(error),
+        })
+    };
+    let found = look();
+    // (T15) A record that lacks containers would tell a start that they lie nowhere.
+    let is_usable = found.as_ref().is_ok_and(|found| found.points == 0 && found.unequal == 0);
+    if is_new
+        && !is_usable
+        && let Err(error) = discard(&path)
+    {
+        tracing::warn!(path = %path.display(), %error, "cannot remove a record that is not complete: remove it");
+    }
+    let Missing { count, unequal, points } = found?;
     if points > 0 {
         return Err(ServiceError::invalid(format!(
-            "{location} holds restore points that are not here ({points}): this volume is older, or they were deleted here and not yet \
-             there. 'holdfast-server recover --from {location}' into an empty --data-dir brings all of them{without}"
+            "{location} holds restore points that are not here ({points}; the log names them): this volume is older, or they were \
+             deleted here and not yet there. Where it is older, 'holdfast-server recover --from {location}' into an empty --data-dir \
+             brings all of them. Where they were deleted, delete these objects there and recover again{without}"
         )));
     }
     if unequal > 0 {
@@ -143,6 +156,19 @@ pub(super) fn find_missing(
         FetchError::Record(error) => record_error(error),
     })?;
     Ok(Some((location, count)))
+}
+
+/// Removes a database that no one has open.
+fn discard(path: &Path) -> io::Result<()> {
+    for end in ["-wal", "-shm", ""] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        match fs::remove_file(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn lies_in_part_there(local: &dyn Volume) -> Result<bool, ServiceError> {

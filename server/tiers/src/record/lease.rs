@@ -48,14 +48,6 @@ impl Record {
         known.map_err(sql("read"))
     }
 
-    /// Returns true if this data folder never wrote a lease, has copied nothing, and is to remove nothing there.
-    pub(crate) fn is_unused(&self) -> Result<bool, RecordError> {
-        let read = "SELECT written IS NULL AND NOT EXISTS (SELECT 1 FROM copied)
-                AND NOT EXISTS (SELECT 1 FROM removals)
-            FROM lease WHERE id = 1";
-        self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
-    }
-
     /// Durably noted before it is written there.
     pub(crate) fn lease_writing(&self, text: &str) -> Result<(), RecordError> {
         // A request that no one waits for any more may be carried out after the one that followed it.
@@ -72,9 +64,13 @@ impl Record {
         self.lease_set(set, text)
     }
 
-    /// Another server wrote this; empty: none lies there.
+    /// Another server wrote this; empty: none lies there. Where one does, a permission to write where none did ends: unlike
+    /// that to replace a text, which no one writes twice, it would hold for the next time as well.
     pub(crate) fn lease_seen(&self, text: &str) -> Result<(), RecordError> {
-        self.lease_set("UPDATE lease SET seen = ?1 WHERE id = 1", text)
+        let set = "UPDATE lease SET seen = ?1,
+                take_over = CASE WHEN ?1 <> '' AND take_over = '' THEN NULL ELSE take_over END
+            WHERE id = 1";
+        self.lease_set(set, text)
     }
 
     fn lease_set(&self, set: &str, text: &str) -> Result<(), RecordError> {

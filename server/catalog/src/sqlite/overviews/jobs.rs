@@ -11,11 +11,10 @@ use super::super::details::filter;
 use super::super::details::sums::{self, Reading, kept};
 use super::super::namespaces as table;
 use super::super::select::Conditions;
-use super::AHEAD_MS;
 use super::vms::LATEST;
 use crate::wire::add_to;
 use crate::{
-    BackupCost, DetailFilter, FAILED_ROWS_PER_VM_MAX, JobOverview, LastRun, NamespaceOverview,
+    AHEAD_MS, BackupCost, DetailFilter, FAILED_ROWS_PER_VM_MAX, JobOverview, LastRun, NamespaceOverview,
     RepositoryOverview, Result, WindowTotals,
 };
 

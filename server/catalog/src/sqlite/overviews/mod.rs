@@ -14,7 +14,3 @@ pub(crate) use vms::{disks, vms};
 
 /// The window in which new bytes count as recent.
 const RECENT_MS: i64 = 30 * crate::sqlite::convert::DAY_MS;
-
-/// A time so much later than now was told by a clock that was ahead, and does not count as the latest. Clocks that are right
-/// differ by less.
-const AHEAD_MS: i64 = crate::sqlite::convert::DAY_MS;

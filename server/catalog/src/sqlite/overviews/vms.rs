@@ -4,7 +4,6 @@
 //! runs cost is kept; what only a page shows is read for the page.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
 
 use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
@@ -17,16 +16,22 @@ use super::super::details::sorted::{Number, compare_keys};
 use super::super::details::sums::kept;
 use super::super::select::{Conditions, Window};
 use super::super::{backups, verifications};
-use super::{AHEAD_MS, RECENT_MS};
-use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
+use super::RECENT_MS;
+use crate::{AHEAD_MS, DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
 
 /// The restore point committed last of VM `v`, as `l`; null without one.
 pub(super) const LATEST: &str = "LEFT JOIN backups l ON l.id = \
      (SELECT b.id FROM backups b WHERE b.vm_id = v.id ORDER BY b.ordinal DESC LIMIT 1)";
 
-/// When the last complete restore point of VM `v` was finished; null without one.
-const COMPLETE_MS: &str = "(SELECT b.finished_ms FROM backups b WHERE b.vm_id = v.id AND b.missing_disks = '' \
-     ORDER BY b.ordinal DESC LIMIT 1)";
+/// When the last complete restore point of VM `v` was finished; null without one. One of a clock that was
+/// [ahead](AHEAD_MS) does not count. It is the same text for some time, so that it is compiled once.
+fn complete_ms(now_ms: i64) -> String {
+    let until_ms = now_ms.div_euclid(AHEAD_MS).saturating_add(2).saturating_mul(AHEAD_MS);
+    format!(
+        "(SELECT b.finished_ms FROM backups b WHERE b.vm_id = v.id AND b.missing_disks = '' AND b.finished_ms < {until_ms} \
+         ORDER BY b.ordinal DESC LIMIT 1)"
+    )
+}
 
 /// A page of the VMs that match, and how many do.
 pub(crate) fn vms(
@@ -98,18 +103,18 @@ fn read_vms(
         conditions.push(like, [pattern.clone(), pattern]);
     }
     // A partial restore point protects only some of the VM, so it keeps none from being stale.
-    let fresh_ms = query.stale_before_ms..=query.now_ms.saturating_add(AHEAD_MS);
-    let stale = format!("coalesce({COMPLETE_MS} NOT BETWEEN ? AND ?, true)");
-    let bounds = [*fresh_ms.start(), *fresh_ms.end()].map(Value::Integer);
+    let complete_ms = complete_ms(query.now_ms);
+    let stale = format!("coalesce({complete_ms} < ?, true)");
+    let before = [Value::Integer(query.stale_before_ms)];
     match query.stale {
-        Some(true) => conditions.push(&stale, bounds),
-        Some(false) => conditions.push(&format!("NOT {stale}"), bounds),
+        Some(true) => conditions.push(&stale, before),
+        Some(false) => conditions.push(&format!("NOT {stale}"), before),
         None => {}
     }
     let select = format!(
         "SELECT v.id, v.namespace_id, n.name AS namespace, v.name AS vm, v.owner, v.agent_verified_ms, \
          n.key_id IS NOT NULL AS end_to_end, l.id AS latest, l.job_id, \
-         l.started_ms, l.finished_ms, l.missing_disks, j.name AS job, {COMPLETE_MS} AS complete_ms, \
+         l.started_ms, l.finished_ms, l.missing_disks, j.name AS job, {complete_ms} AS complete_ms, \
          (SELECT count(*) FROM backups b WHERE b.vm_id = v.id) AS backups, \
          (SELECT min(b.started_ms) FROM backups b WHERE b.vm_id = v.id) AS first_ms, \
          (SELECT count(*) FROM disks k WHERE k.backup_id = l.id) AS disks, \
@@ -119,13 +124,13 @@ fn read_vms(
     );
     let mut found = Vec::new();
     conditions.each(connection, (&select, ""), |row| {
-        found.push(read_vm(row, &fresh_ms).or_error("read")?);
+        found.push(read_vm(row, query.stale_before_ms).or_error("read")?);
         Ok(())
     })?;
     Ok(found)
 }
 
-fn read_vm(row: &Row<'_>, fresh_ms: &RangeInclusive<i64>) -> rusqlite::Result<VmOverview> {
+fn read_vm(row: &Row<'_>, stale_before_ms: i64) -> rusqlite::Result<VmOverview> {
     let latest = match row.get::<_, Option<[u8; 16]>>("latest")? {
         Some(id) => Some(LatestBackup {
             id: BackupId::from_bytes(id),
@@ -146,7 +151,7 @@ fn read_vm(row: &Row<'_>, fresh_ms: &RangeInclusive<i64>) -> rusqlite::Result<Vm
         backups: count(row, "backups")?,
         disks: count(row, "disks")?,
         first_ms: row.get("first_ms")?,
-        stale: complete_ms.is_none_or(|finished_ms| !fresh_ms.contains(&finished_ms)),
+        stale: complete_ms.is_none_or(|finished_ms| finished_ms < stale_before_ms),
         latest,
         virtual_bytes: count(row, "virtual_bytes")?,
         protected_bytes: count(row, "protected_bytes")?,
