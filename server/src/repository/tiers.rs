@@ -226,9 +226,21 @@ fn make_record_anew(path: &Path, location: &str, bucket: &S3Volume) -> Result<()
     tracing::warn!(
         "tiers.db, the record of what lies in {location}, is lost: the bucket is listed to make it anew"
     );
+    make_record(path, location, |record| {
+        survey(bucket, record).map_err(|error| survey_error(error, location)).map(|_| ((), true))
+    })
+}
+
+/// Makes a record at `path` as a whole or not at all: one that lacks containers would tell a start that they lie nowhere.
+/// `fill` also returns true if it is to be kept.
+pub(super) fn make_record<T>(
+    path: &Path,
+    location: &str,
+    fill: impl FnOnce(&Record) -> Result<(T, bool), ServiceError>,
+) -> Result<T, ServiceError> {
     let unfinished = path.with_extension("new");
     let failed = |error: std::io::Error| {
-        ServiceError::new(ErrorCode::Internal, format!("cannot make {} anew: {error}", path.display()))
+        ServiceError::new(ErrorCode::Internal, format!("cannot make {}: {error}", path.display()))
     };
     for end in ["new", "new-wal", "new-shm", "db-wal", "db-shm"] {
         match std::fs::remove_file(path.with_extension(end)) {
@@ -237,10 +249,13 @@ fn make_record_anew(path: &Path, location: &str, bucket: &S3Volume) -> Result<()
         }
     }
     let record = Record::open_or_create(&unfinished, location).map_err(record_error)?;
-    survey(bucket, &record).map_err(|error| survey_error(error, location))?;
+    let (filled, is_kept) = fill(&record)?;
     // Closing it brings all of it into the one file.
     drop(record);
-    std::fs::rename(&unfinished, path).map_err(failed)
+    if is_kept {
+        std::fs::rename(&unfinished, path).map_err(failed)?;
+    }
+    Ok(filled)
 }
 
 /// The record lacks what lies in the bucket alone, and the bucket cannot be asked.

@@ -12,7 +12,7 @@
 //! A crash between the change and its answer, or between the answer and the record, leaves a lease whose text the record
 //! has: it was written down before.
 
-use holdfast_volume::{BlobName, VolumeError, list_all};
+use holdfast_volume::{BlobEntry, BlobName, VolumeError, list_all};
 use parking_lot::Mutex;
 
 use crate::compare::{There, compare};
@@ -200,7 +200,9 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
         return Err(CopyError::Leased(holder_of(text)));
     }
     let known = state.changed.take().filter(|(of, _)| of == text).map(|(_, changes)| changes);
-    let changes = known.map_or_else(|| changes(shared), Ok)?;
+    // What it noted to be removed is its own to remove if it has written there, or was told to go on.
+    let may_remove = text != NO_LEASE || own.written.is_some();
+    let changes = known.map_or_else(|| changes(shared, may_remove), Ok)?;
     if changes != (Changes { more: 0, fewer: 0 }) {
         shared.record.lease_seen(text)?;
         state.changed = Some((text.to_owned(), changes));
@@ -215,27 +217,45 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
 
 /// (T8) How the bucket differs from what this server knows, of containers and restore points: by its record, as its own file
 /// of that length, in another form or as an earlier revision. A server that takes a bucket over counts on that from then on.
-/// Lists the bucket, and restore points here.
-fn changes(shared: &Shared) -> Result<Changes, CopyError> {
-    let here = Here::of(&*shared.local).map_err(CopyError::Local)?;
+/// What it is to remove it knows if it `may_remove`. Lists the bucket; the log names what it does not know.
+fn changes(shared: &Shared, may_remove: bool) -> Result<Changes, CopyError> {
     let (mut more, mut fewer) = (0, 0);
+    let mut here = None;
     for folder in [Kind::Container, Kind::Point].into_iter().filter_map(Kind::folder) {
         let mut known = 0;
         for entry in list_all(&*shared.remote.store, &folder) {
             let entry = entry.map_err(CopyError::Remote)?;
-            if shared.record.recorded(&entry.name)? == Some(entry.len) {
-                known += 1;
-                continue;
-            }
-            let is_here = match shared.local.open(&entry.name) {
-                Ok(found) => found.len() == entry.len,
-                Err(_) => here.has(&entry.name).map_err(CopyError::Local)?,
+            let is_recorded = shared.record.recorded(&entry.name)? == Some(entry.len);
+            known += u64::from(is_recorded);
+            let is_known = if shared.record.is_to_go(&entry.name)? {
+                may_remove
+            } else {
+                is_recorded || is_here(shared, &mut here, &entry).map_err(CopyError::Local)?
             };
-            more += u64::from(!is_here);
+            if !is_known {
+                tracing::warn!(name = %entry.name, "an object of the bucket that this data folder does not know");
+                more += 1;
+            }
         }
         fewer += shared.record.recorded_in(&folder)?.saturating_sub(known);
     }
     Ok(Changes { more, fewer })
+}
+
+/// Restore points are listed when the first is asked for that is not here as it lies there.
+fn is_here<'a>(
+    shared: &'a Shared,
+    here: &mut Option<Here<'a>>,
+    there: &BlobEntry,
+) -> Result<bool, VolumeError> {
+    if let Ok(found) = shared.local.open(&there.name) {
+        return Ok(found.len() == there.len);
+    }
+    let here = match here {
+        Some(here) => here,
+        None => here.insert(Here::of(&*shared.local)?),
+    };
+    here.has(&there.name)
 }
 
 #[cfg(test)]

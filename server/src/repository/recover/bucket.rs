@@ -1,9 +1,8 @@
 //! Recovery with a bucket: of one that is all that is left, or of a volume whose bucket may hold more.
 
+use std::fmt;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
-use std::{fmt, fs, io};
 
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::RepositoryId;
@@ -20,7 +19,7 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::memory::Budget;
 use crate::repository::tiers::{
-    Bucket, Requests, needs_its_bucket, open, open_bucket, record_error, record_path,
+    Bucket, Requests, make_record, needs_its_bucket, open, open_bucket, record_error, record_path,
 };
 
 /// Blobs brought at once: each takes as long as its requests, however small it is, and holds a piece of 1 MiB.
@@ -112,24 +111,20 @@ pub(super) fn find_missing(
 ) -> Result<Option<(String, u64)>, ServiceError> {
     let (location, without) = (bucket.location.clone(), without(&**local)?);
     let path = record_path(&settings.data_dir);
-    let is_new = !Record::is_at(&path).map_err(record_error)?;
-    let look = || -> Result<Missing, ServiceError> {
-        let record = Record::open_or_create(&path, &location).map_err(record_error)?;
-        survey_missing(&**local, &*bucket.store, &record).map_err(|error| match error {
+    let look = |record: &Record| -> Result<Missing, ServiceError> {
+        survey_missing(&**local, &*bucket.store, record).map_err(|error| match error {
             SurveyError::Volume(error) => volume_error(error, &location, without),
             SurveyError::Record(error) => record_error(error),
         })
     };
-    let found = look();
-    // (T15) A record that lacks containers would tell a start that they lie nowhere.
-    let is_usable = found.as_ref().is_ok_and(|found| found.points == 0 && found.unequal == 0);
-    if is_new
-        && !is_usable
-        && let Err(error) = discard(&path)
-    {
-        tracing::warn!(path = %path.display(), %error, "cannot remove a record that is not complete: remove it");
-    }
-    let Missing { count, unequal, points } = found?;
+    let Missing { count, unequal, points } = if Record::is_at(&path).map_err(record_error)? {
+        look(&Record::open_or_create(&path, &location).map_err(record_error)?)?
+    } else {
+        make_record(&path, &location, |record| {
+            let found = look(record)?;
+            Ok((found, found.points == 0 && found.unequal == 0))
+        })?
+    };
     if points > 0 {
         return Err(ServiceError::invalid(format!(
             "{location} holds restore points that are not here ({points}; the log names them): this volume is older, or they were \
@@ -156,19 +151,6 @@ pub(super) fn find_missing(
         FetchError::Record(error) => record_error(error),
     })?;
     Ok(Some((location, count)))
-}
-
-/// Removes a database that no one has open.
-fn discard(path: &Path) -> io::Result<()> {
-    for end in ["-wal", "-shm", ""] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(end);
-        match fs::remove_file(&name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 fn lies_in_part_there(local: &dyn Volume) -> Result<bool, ServiceError> {

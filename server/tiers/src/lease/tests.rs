@@ -272,6 +272,23 @@ fn a_missing_lease_goes_to_no_server_that_lacks_part_of_the_bucket() {
     assert_eq!(b.refused(), "first");
 }
 
+/// (T8) A server that was made of the bucket knows all of it, and notes what it is to remove there: of a missing lease it
+/// takes no permission to.
+#[test]
+fn a_missing_lease_does_not_let_a_drill_remove_anything() {
+    let (stored, bucket) = bucket();
+    let (first, drill) = (Folder::new("first"), Folder::new("drill"));
+    first.start(&bucket).write("containers/1");
+    survey(&*bucket, &drill.record()).unwrap();
+    let b = drill.start(&bucket);
+    b.volume.remove(&name("containers/1")).unwrap();
+    assert_eq!(b.refused(), "first");
+    bucket.remove(&name(NAME)).unwrap();
+    let error = b.work().unwrap_err();
+    assert!(matches!(error, CopyError::NoLease { more: 1, fewer: 0 }), "{error}");
+    assert!(stored.get(&name("containers/1")).is_some());
+}
+
 /// (T8) Objects went with the lease, also under the server that wrote it: an administrator decides, and of the lease that
 /// is missing alone.
 #[test]

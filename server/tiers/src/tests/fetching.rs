@@ -144,8 +144,11 @@ fn a_recovered_server_takes_the_bucket_over() {
     assert_eq!(world.missing().unwrap().count, 1);
     let process = world.start();
     assert!(matches!(process.fail(), CopyError::Leased(_)));
+    // A restore point was deleted before it was told.
+    process.volume.remove(&name("points/00/a.1")).unwrap();
     world.record().take_over().unwrap();
     process.finish();
+    assert!(!world.is_there("points/00/a.1") && world.is_there(&moved));
 }
 
 /// (T15) A crash came, or the copy had a record: what that knows stays.
