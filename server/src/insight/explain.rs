@@ -3,8 +3,8 @@
 use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
 
-use super::{Usual, factor, percent, ratio};
-use crate::insight::much_new;
+use super::flags::{Usual, much_new};
+use super::{factor, percent, ratio};
 
 /// From this share on, something applies to most of it.
 const MOSTLY: f64 = 0.5;
@@ -175,7 +175,7 @@ fn nothing_unusual(usual: Option<&Usual>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{MIB, done};
+    use super::super::flags::tests::{MIB, done};
     use super::*;
 
     const EXTENTS: Extents = Extents {

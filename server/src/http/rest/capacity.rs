@@ -10,7 +10,7 @@ use super::wire::{day_of, day_text};
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::http::bounds::HISTORY_DAYS_MAX;
-use crate::insight::{self, CONFIDENCE_PCT, Forecast, Growth};
+use crate::insight::forecast::{self, CONFIDENCE_PCT, Forecast, Growth};
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Capacity {
@@ -85,7 +85,7 @@ fn look(state: &HttpState) -> Result<Capacity, ServiceError> {
     let today = day_of(app.clock.now_ms())?;
     let added = state.storage.days(app)?;
     let stored = stored_by_day(&added, today);
-    let growth = insight::growth(&stored);
+    let growth = forecast::growth(&stored);
     let usable_bytes = stats.space.map(|space| space.free_bytes.saturating_sub(stats.reserve_bytes));
     let first = added.first().map_or(today, |(day, _)| *day);
     let skipped = stored.len().saturating_sub(HISTORY_DAYS_MAX);
@@ -127,7 +127,7 @@ fn stored_by_day(added: &[(i32, u64)], today: i32) -> Vec<u64> {
 
 fn outlook(growth: Option<&Growth>, usable_bytes: Option<u64>, today: i32) -> Result<Outlook, ServiceError> {
     let found = match usable_bytes {
-        Some(room) => insight::forecast(growth, room),
+        Some(room) => forecast::forecast(growth, room),
         None => Forecast::TooEarly,
     };
     let nothing = |state, text: &str| {
@@ -183,7 +183,6 @@ fn per_day(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::insight;
 
     const GIB: u64 = 1 << 30;
 
@@ -197,17 +196,17 @@ mod tests {
     #[test]
     fn dates_and_sentences_agree() {
         let steady: Vec<u64> = (1..=10).map(|day| day * GIB).collect();
-        let growth = insight::growth(&steady);
+        let growth = forecast::growth(&steady);
         let said = outlook(growth.as_ref(), Some(100 * GIB + GIB / 2), 20_000).unwrap();
         assert_eq!((said.state, said.full_on.as_deref()), (Prospect::Growing, Some("2025-01-12")));
         assert_eq!(said.text, "Full on 2025-01-12, at 1.00 GiB a day.");
-        let jumpy = insight::growth(&[0, GIB, GIB / 2, 2 * GIB]);
+        let jumpy = forecast::growth(&[0, GIB, GIB / 2, 2 * GIB]);
         let said = outlook(jumpy.as_ref(), Some(100 * GIB), 20_000).unwrap();
         assert!(said.latest.is_none() && said.text.contains("perhaps not within ten years"), "{said:?}");
         assert_eq!(outlook(None, Some(GIB), 1).unwrap().state, Prospect::TooEarly);
         assert_eq!(outlook(growth.as_ref(), None, 1).unwrap().state, Prospect::TooEarly);
         assert_eq!(
-            outlook(insight::growth(&[7; 5]).as_ref(), Some(GIB), 1).unwrap().state,
+            outlook(forecast::growth(&[7; 5]).as_ref(), Some(GIB), 1).unwrap().state,
             Prospect::NotGrowing
         );
     }

@@ -27,7 +27,7 @@ use crate::http::rest::filter::detail_query;
 use crate::http::rest::wire::Items;
 use crate::http::{self, HttpState};
 use crate::insight::explain::{Extents, explain};
-use crate::insight::{FlagKind, LOOK_BACK, Usual, flag};
+use crate::insight::flags::{FlagKind, LOOK_BACK, Usual, flag};
 
 detail_query!(DetailsQuery {
     /// A column of the report, with `-` in front for largest first; rows without a value come last [default: started]
