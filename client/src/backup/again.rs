@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use holdfast_proto::limits::{AGAIN_CHUNKS_MAX, EXTENT_PIECES_MAX, extent_count};
 use holdfast_proto::{Fingerprint, v1};
 
+use super::known::{FingerprintSet, Known};
 use super::scan::{Changed, ScanResult};
-use crate::backup::{FingerprintSet, Known};
 use crate::error::ClientError;
 use crate::slices::piece_bytes;
 

@@ -1,10 +1,12 @@
 //! Backing up a VM: one session, one ingest stream per disk, one commit.
 //!
 //! Where to start reading: [`run`], then `session` (start to commit), `stream` (one disk), `scan` (read, hash,
-//! compare, cut), `packer` (ask and pack), `compress`, `again` (what others were to bring and did not). After a lost
-//! connection the agent connects again and reopens the stream, and the server says which extents it has; after a lost
-//! session (the server restarted) it starts a new one, and deduplication makes that cheap. Only `Commit` makes a backup
-//! exist: an agent that ends before leaves nothing visible.
+//! compare, cut), `packer` (ask and pack), `compress`, `again` (what others were to bring and did not). Beside these:
+//! `known` (chunks that need not be asked about again) and `limits` (threads, buffers, memory).
+//!
+//! After a lost connection the agent connects again and reopens the stream, and the server says which extents it has;
+//! after a lost session (the server restarted) it starts a new one, and deduplication makes that cheap. Only `Commit`
+//! makes a backup exist: an agent that ends before leaves nothing visible.
 //!
 //! A disk that cannot be read does not cost the others: the session is given up with the reason, and another in the
 //! same run backs up the rest. The protocol commits all disks of a session or none, so those read before are read
@@ -12,6 +14,8 @@
 
 mod again;
 mod compress;
+mod known;
+mod limits;
 mod message_builder;
 mod packer;
 mod parent;
@@ -20,16 +24,16 @@ mod session;
 mod stream;
 mod upload_limit;
 
-use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_proto::region::DEFAULT_LEVEL;
-use holdfast_proto::{Fingerprint, v1};
+use holdfast_proto::v1;
 
 use crate::backup::compress::Compressor;
+use crate::backup::limits::Limits;
 use crate::backup::upload_limit::UploadLimit;
 use crate::cancel::Cancel;
 use crate::connect::Settings;
@@ -265,119 +269,5 @@ impl Pipeline {
             reread_extents: Arc::default(),
             has_waited: AtomicBool::new(false),
         })
-    }
-}
-
-/// How many threads and buffers a backup uses. Peak memory: `buffers` × 4 MiB + (2 × `regions` + 24) × 512 KiB +
-/// threads × 1.5 MB (level 2) + 17 MiB known fingerprints + 16 MiB window: on 2 cores 56 + 20 + 3 + 17 + 16
-/// = 112 MiB, on 24 cores or more 128 + 42 + 36 + 33 = 239 MiB if ever all were full at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) compress_threads: usize,
-    pub(crate) scan_threads: usize,
-    /// Extent buffers: one per scanning thread, and as many as wait to be packed.
-    pub(crate) buffers: usize,
-    /// Regions in compression or waiting to be sent.
-    pub(crate) regions: usize,
-}
-
-impl Limits {
-    /// For `threads` that compress; `None`: one per core.
-    pub(crate) fn for_threads(threads: Option<usize>) -> Self {
-        let cores = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-        let compress_threads = cores.unwrap_or(2).clamp(1, 24);
-        // More than cores, so that reading and computing overlap; 4 keep a disk's queue busy.
-        let scan_threads = compress_threads.clamp(4, 16);
-        let buffers = scan_threads + (scan_threads * 2).clamp(10, 16);
-        Self { compress_threads, scan_threads, buffers, regions: compress_threads + 6 }
-    }
-}
-
-/// Entries of one generation: 7/8 of 2¹⁸ slots of 33 bytes, so 8.3 MiB, 17 MiB for both.
-const GENERATION_MAX: usize = 229_376;
-
-/// A fingerprint is a hash already: its first eight bytes are enough.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct FingerprintHasher(u64);
-
-impl Hasher for FingerprintHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk::<8>().filter(|_| bytes.len() >= 32) {
-            self.0 ^= u64::from_le_bytes(*first);
-        }
-    }
-
-    /// The length before the bytes is always the same.
-    fn write_usize(&mut self, _: usize) {}
-}
-
-/// A set of fingerprints.
-pub(crate) type FingerprintSet = HashSet<Fingerprint, BuildHasherDefault<FingerprintHasher>>;
-
-/// Chunks that the server is known to have, was sent or was asked about, on this stream, which need not be asked about again.
-/// Two generations: when the young one is full it becomes the old one, and the old one is forgotten. So the most recent
-/// 229,376 to 458,752 chunks (3.5 to 7 GiB of data) are always remembered.
-///
-/// Forgetting costs another query, never correctness.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    young: FingerprintSet,
-    old: FingerprintSet,
-    generation_max: usize,
-}
-
-impl Known {
-    /// Empty.
-    pub(crate) fn new() -> Self {
-        Self { generation_max: GENERATION_MAX, ..Self::default() }
-    }
-
-    /// Takes a fingerprint in; false when it was known.
-    pub(crate) fn insert(&mut self, fingerprint: Fingerprint) -> bool {
-        if self.young.contains(&fingerprint) {
-            return false;
-        }
-        if self.young.len() >= self.generation_max {
-            std::mem::swap(&mut self.young, &mut self.old);
-            self.young.clear();
-        }
-        let known = self.old.contains(&fingerprint);
-        // What comes up again stays remembered.
-        self.young.insert(fingerprint);
-        !known
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_stays_within_its_bound_on_any_machine() {
-        for threads in [1, 2, 4, 8, 16, 32, 1000] {
-            let limits = Limits::for_threads(Some(threads));
-            assert!(limits.buffers > limits.scan_threads, "{limits:?}");
-            let mib =
-                limits.buffers * 4 + (2 * limits.regions + 24) / 2 + limits.compress_threads * 3 / 2 + 33;
-            assert!(mib < 256, "{threads} threads: {mib} MiB");
-        }
-    }
-
-    #[test]
-    fn the_most_recent_are_remembered_and_memory_is_bounded() {
-        let of = |number: u64| Fingerprint::of(&number.to_le_bytes());
-        let mut known = Known { generation_max: 100, ..Known::default() };
-        for number in 0..1000 {
-            assert!(known.insert(of(number)));
-            for back in 0..number.min(99) {
-                assert!(!known.insert(of(number - back)), "{back} before {number}");
-            }
-            assert!(known.young.len() <= 100 && known.old.len() <= 100);
-        }
-        assert!(known.insert(of(1)), "long forgotten");
     }
 }

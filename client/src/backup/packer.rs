@@ -18,9 +18,9 @@ use holdfast_proto::v1;
 
 use self::queries::Queries;
 use super::again::{Absent, Again};
+use super::known::{FingerprintSet, Known};
 use super::message_builder::{MessageBuilder, Output};
 use super::scan::{Changed, ScanResult};
-use crate::backup::{FingerprintSet, Known};
 use crate::error::ClientError;
 use crate::pool::RegionBufferPool;
 use crate::slices::piece_bytes;
