@@ -4,12 +4,15 @@
 //! only a keyed hash of the secret. Nothing guesses 256 bits, so a fast hash is right; a slow one would
 //! only cost every call.
 
+pub mod pattern;
+
 use std::fmt;
 use std::str::FromStr;
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, TokenId};
 
+pub use self::pattern::VM_PATTERNS_MAX;
 use super::CatalogError;
 use super::new_id::{fill_random, new_id};
 
@@ -280,7 +283,5 @@ impl TokenRecord {
     }
 }
 
-pub mod pattern;
 #[cfg(test)]
 mod tests;
-pub use pattern::VM_PATTERNS_MAX;

@@ -4,6 +4,9 @@
 //! The catalog is made under another name and gets its own as the last step, so a crash anywhere leaves a folder without
 //! catalog, in which recovery begins again, or a whole one.
 
+mod bucket;
+mod settings;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, symlink};
@@ -21,7 +24,9 @@ use holdfast_engine::{
 use holdfast_proto::ErrorCode;
 use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
+pub use self::bucket::Brought;
 use self::bucket::{bring, bucket_of, find_missing};
+pub use self::settings::Needed;
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
 use super::{BLOBS, catalog_path, encryption, record_path};
 use crate::config::Settings;
@@ -427,10 +432,5 @@ impl Blob for FileBlob {
     }
 }
 
-mod bucket;
-mod settings;
 #[cfg(test)]
 mod tests;
-
-pub use bucket::Brought;
-pub use settings::Needed;
