@@ -1,4 +1,4 @@
-//! Restore points, and the VMs and runs they belong to.
+//! Restore points, what keeps them, and the VMs and runs they belong to.
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{BackupId, JobId, NamespaceId, RunId, SessionId, VmId};
@@ -7,13 +7,12 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use ulid::{ULID_LEN, Ulid};
 
 use super::convert::{OrCatalogError, count, id};
-use super::lock_row;
 use super::select::{Conditions, named, time_and_id, time_and_id_key};
 use crate::limits::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
 use crate::{
-    BACKUPS_PER_PAGE_MAX, BackupFilter, BackupRecord, CatalogError, DiskRecord, Page, PageRequest, Result,
-    RootRecord, RunRecord, VmRecord,
+    BACKUPS_PER_PAGE_MAX, BackupFilter, BackupRecord, CatalogError, DiskRecord, LegalHold, Page, PageRequest,
+    Result, RetentionLock, RootRecord, RunRecord, VmRecord,
 };
 
 pub(crate) const SELECT: &str = "SELECT b.*, n.name AS namespace, j.name AS job, v.name AS vm FROM backups b \
@@ -265,6 +264,20 @@ pub(crate) fn missing_disks(row: &Row<'_>) -> rusqlite::Result<Vec<String>> {
     Ok(names.lines().map(str::to_owned).collect())
 }
 
+/// The lock and hold that a row of `backups` keeps.
+pub(crate) fn lock_of(row: &Row<'_>) -> rusqlite::Result<RetentionLock> {
+    let reason: Option<String> = row.get("hold_reason")?;
+    let hold = match reason {
+        Some(reason) => Some(LegalHold {
+            reason,
+            who: row.get::<_, Option<String>>("hold_who")?.unwrap_or_default(),
+            since_ms: row.get::<_, Option<i64>>("hold_since_ms")?.unwrap_or_default(),
+        }),
+        None => None,
+    };
+    Ok(RetentionLock { until_ms: row.get("locked_until_ms")?, hold })
+}
+
 /// Everything but the disks.
 fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
     Ok(BackupRecord {
@@ -284,7 +297,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
         disks: Vec::new(),
         missing_disks: missing_disks(row)?,
         accepted_change: row.get("accepted_change")?,
-        lock: lock_row::read(row)?,
+        lock: lock_of(row)?,
     })
 }
 

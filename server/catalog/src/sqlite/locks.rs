@@ -5,7 +5,7 @@ use holdfast_types::ids::BackupId;
 use rusqlite::{Connection, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
-use super::{audit, backups, lock_clock, lock_row, point_states};
+use super::{audit, backups, lock_clock, point_states};
 use crate::limits::LOCK_DAYS_MAX;
 use crate::{AuditEntry, BackupRecord, CatalogError, LegalHold, LockChange, Result, RetentionLock, validate};
 
@@ -59,7 +59,7 @@ pub(crate) fn list(
         .and_then(|mut s| {
             let after = after.map_or_else(Vec::new, |id| id.to_bytes().to_vec());
             s.query_map(params![after, limit], |row| {
-                Ok((BackupId::from_bytes(id(row, "id")?), lock_row::read(row)?))
+                Ok((BackupId::from_bytes(id(row, "id")?), backups::lock_of(row)?))
             })?
             .collect()
         })

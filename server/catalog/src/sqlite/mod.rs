@@ -26,7 +26,6 @@ pub(crate) mod details;
 pub(crate) mod expiring;
 pub(crate) mod heal;
 pub(crate) mod lock_clock;
-pub(crate) mod lock_row;
 pub(crate) mod locks;
 pub(crate) mod log;
 pub(crate) mod lost;
