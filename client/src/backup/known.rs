@@ -1,31 +1,13 @@
 //! Chunks that need not be asked about again, and sets of fingerprints.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use holdfast_proto::Fingerprint;
+use holdfast_proto::fingerprint::FingerprintHasher;
 
 /// Entries of one generation: 7/8 of 2¹⁸ slots of 33 bytes, so 8.3 MiB, 17 MiB for both.
 const GENERATION_MAX: usize = 229_376;
-
-/// A fingerprint is a hash already: its first eight bytes are enough.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct FingerprintHasher(u64);
-
-impl Hasher for FingerprintHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk::<8>().filter(|_| bytes.len() >= 32) {
-            self.0 ^= u64::from_le_bytes(*first);
-        }
-    }
-
-    /// The length before the bytes is always the same.
-    fn write_usize(&mut self, _: usize) {}
-}
 
 /// A set of fingerprints.
 pub(crate) type FingerprintSet = HashSet<Fingerprint, BuildHasherDefault<FingerprintHasher>>;

@@ -12,12 +12,13 @@
 //! something, never necessary: what cannot be walked, or would take too long, stays in the order in which it was written.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use holdfast_proto::Fingerprint;
+use holdfast_proto::fingerprint::FingerprintHasher;
 use holdfast_proto::limits::REGION_PLAIN_MAX_BYTES;
 use holdfast_proto::region::Codec;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, VmId};
@@ -392,26 +393,8 @@ impl Batch {
     }
 }
 
-/// Fingerprints are hashes already.
-#[derive(Debug, Default)]
-struct FirstBytes(u64);
-
-impl Hasher for FirstBytes {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk() {
-            self.0 = u64::from_le_bytes(*first);
-        }
-    }
-
-    fn write_usize(&mut self, _: usize) {}
-}
-
 /// Where a live chunk is: victim and number.
-type Places = HashMap<Fingerprint, (u32, u32), BuildHasherDefault<FirstBytes>>;
+type Places = HashMap<Fingerprint, (u32, u32), BuildHasherDefault<FingerprintHasher>>;
 
 struct Walk<'a> {
     core: &'a Core,
