@@ -108,6 +108,16 @@ pub enum ContainerClass {
     Recipe,
 }
 
+impl ContainerClass {
+    /// The class in one word, as in the names of blobs, the catalog and metrics.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Recipe => "recipe",
+        }
+    }
+}
+
 /// Where a chunk lies: the slot-th chunk of the region-th region of a container. Packs into 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {

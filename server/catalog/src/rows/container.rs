@@ -12,6 +12,17 @@ pub enum ContainerState {
     Condemned,
 }
 
+impl ContainerState {
+    /// The state in one word, as in the catalog and metrics.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Damaged => "damaged",
+            Self::Condemned => "condemned",
+        }
+    }
+}
+
 /// A sealed container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerRecord {

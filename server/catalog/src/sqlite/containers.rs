@@ -45,7 +45,7 @@ pub(crate) fn note_sealed(tx: &Transaction<'_>, container: &ContainerRecord) -> 
     .and_then(|mut s| {
         s.execute(params![
             number(container.id).unwrap_or(-1),
-            class_word(container.class),
+            container.class.text(),
             container.namespace.to_bytes(),
             i64::try_from(container.stored_bytes).unwrap_or(i64::MAX),
             i64::try_from(container.plain_bytes).unwrap_or(i64::MAX),
@@ -113,8 +113,8 @@ pub(crate) fn add(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<(
     .and_then(|mut s| {
         s.execute(params![
             number,
-            class_word(container.class),
-            state_word(container.state),
+            container.class.text(),
+            container.state.text(),
             container.namespace.to_bytes(),
             container.run.map(RunId::to_bytes),
             stored_bytes,
@@ -236,26 +236,11 @@ pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<ContainerRecord> {
     })
 }
 
-pub(crate) const fn class_word(class: ContainerClass) -> &'static str {
-    match class {
-        ContainerClass::Data => "data",
-        ContainerClass::Recipe => "recipe",
-    }
-}
-
 pub(crate) fn class(row: &Row<'_>) -> rusqlite::Result<ContainerClass> {
     match row.get_ref("class")?.as_str()? {
         "data" => Ok(ContainerClass::Data),
         "recipe" => Ok(ContainerClass::Recipe),
         other => Err(bad_value("class", other)),
-    }
-}
-
-pub(crate) const fn state_word(state: ContainerState) -> &'static str {
-    match state {
-        ContainerState::Live => "live",
-        ContainerState::Damaged => "damaged",
-        ContainerState::Condemned => "condemned",
     }
 }
 

@@ -46,19 +46,12 @@ pub struct ContainerName {
     pub class: ContainerClass,
 }
 
-const fn suffix(class: ContainerClass) -> &'static str {
-    match class {
-        ContainerClass::Data => "data",
-        ContainerClass::Recipe => "recipe",
-    }
-}
-
 impl ContainerName {
     /// The blob that holds the container.
     #[expect(clippy::expect_used, reason = "letters, hexadecimal digits, dot and slash always make a name")]
     pub fn blob(self) -> BlobName {
         let group = self.id.get() >> GROUP_BITS;
-        BlobName::new(format!("{FOLDER}/{group:07x}/{}.{}", self.id, suffix(self.class)))
+        BlobName::new(format!("{FOLDER}/{group:07x}/{}.{}", self.id, self.class.text()))
             .expect("a valid name")
     }
 
@@ -66,8 +59,7 @@ impl ContainerName {
     pub fn parse(blob: &BlobName) -> Option<Self> {
         let (_, file) = blob.as_str().rsplit_once('/')?;
         let (number, class) = file.split_once('.')?;
-        let class =
-            [ContainerClass::Data, ContainerClass::Recipe].into_iter().find(|c| suffix(*c) == class)?;
+        let class = [ContainerClass::Data, ContainerClass::Recipe].into_iter().find(|c| c.text() == class)?;
         let id = ContainerId::new(u64::from_str_radix(number, 16).ok()?)?;
         let name = Self { id, class };
         (name.blob() == *blob).then_some(name)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast_engine::catalog::{
-    AHEAD_MS, BackupFilter, Catalog, ContainerState, ContainerTotals, DetailFilter, JobOverview, PageRequest,
+    AHEAD_MS, BackupFilter, Catalog, ContainerTotals, DetailFilter, JobOverview, PageRequest,
     REPORT_PAGE_MAX, TotalsBy, TotalsOrder, VmQuery, VmSort,
 };
 use holdfast_engine::ids::ContainerClass;
@@ -116,11 +116,11 @@ impl Recorded {
     fn add_containers(&self, samples: &mut Samples) {
         for class in [ContainerClass::Data, ContainerClass::Recipe] {
             let of_class = || self.containers.iter().filter(|totals| totals.class == class);
-            let word = class_word(class);
+            let word = class.text();
             samples.whole(&n::REPOSITORY_BYTES, &[word], of_class().map(|totals| totals.stored_bytes).sum());
             samples.whole(&n::REPOSITORY_PLAIN, &[word], of_class().map(|totals| totals.plain_bytes).sum());
             for totals in of_class() {
-                samples.whole(&n::CONTAINERS, &[word, state_word(totals.state)], totals.count);
+                samples.whole(&n::CONTAINERS, &[word, totals.state.text()], totals.count);
             }
         }
     }
@@ -266,19 +266,4 @@ fn runs(catalog: &Catalog, now_ms: i64) -> Result<Runs, ServiceError> {
         }
     }
     Ok(counted)
-}
-
-const fn class_word(class: ContainerClass) -> &'static str {
-    match class {
-        ContainerClass::Data => "data",
-        ContainerClass::Recipe => "recipe",
-    }
-}
-
-const fn state_word(state: ContainerState) -> &'static str {
-    match state {
-        ContainerState::Live => "live",
-        ContainerState::Damaged => "damaged",
-        ContainerState::Condemned => "condemned",
-    }
 }

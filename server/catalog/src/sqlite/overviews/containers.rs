@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use rusqlite::{Connection, Row, params};
 
-use crate::sqlite::containers::{class, class_word, container_id, state, state_word};
+use crate::sqlite::containers::{class, container_id, state};
 use crate::sqlite::convert::{OrCatalogError, count, day_of};
 use crate::sqlite::select::Conditions;
 use crate::{ContainerTotals, Result};
@@ -45,7 +45,7 @@ pub(crate) fn totals(
         }
         Ok(())
     })?;
-    found.sort_unstable_by_key(|sum| (sum.class, state_word(sum.state)));
+    found.sort_unstable_by_key(|sum| (sum.class, sum.state.text()));
     Ok(found)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn sample(
     class: ContainerClass,
     max: u32,
 ) -> Result<(Vec<ContainerId>, u64)> {
-    let word = class_word(class);
+    let word = class.text();
     let total: i64 = connection
         .prepare_cached("SELECT count(*) FROM containers WHERE class = ? AND state = 'live'")
         .and_then(|mut s| s.query_row([word], |row| row.get(0)))
