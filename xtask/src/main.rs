@@ -26,6 +26,7 @@ mod server;
 mod shell;
 mod soak;
 mod sparse;
+mod splitmix;
 mod steps;
 mod tally;
 mod test;

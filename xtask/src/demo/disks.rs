@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::needs::{DEBUGFS, E2FSCK, MKE2FS};
 use crate::shell;
+use crate::splitmix::SplitMix64;
 
 /// A VM of the demo.
 #[derive(Debug)]
@@ -171,20 +172,11 @@ fn copy_folder(from: &Path, to: &Path, left: &mut u64) -> Result<bool> {
     Ok(true)
 }
 
-/// A small generator (splitmix64): the disks of a demo are the same every time, but for this machine's files.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
-
 fn log_lines(seed: u64, lines: u32, day: u32) -> Vec<u8> {
-    let mut state = seed;
+    let mut random = SplitMix64(seed);
     let mut text = Vec::new();
     for line in 0..lines {
-        let roll = random(&mut state);
+        let roll = random.next();
         let (host, item, size) = (roll & 0xFF, (roll >> 8) & 0xFFFF, (roll >> 24) & 0xFFFF);
         let (minute, second) = (line / 60 % 60, line % 60);
         // Writing to memory cannot fail.
@@ -202,10 +194,10 @@ fn log_lines(seed: u64, lines: u32, day: u32) -> Vec<u8> {
 const ROW_BYTES: usize = 100;
 
 fn table_rows(seed: u64, rows: u32) -> Vec<u8> {
-    let mut state = seed ^ 0xDB;
+    let mut random = SplitMix64(seed ^ 0xDB);
     let mut table = Vec::new();
     for row in 0..rows {
-        let values: Vec<u8> = (0..6).flat_map(|_| random(&mut state).to_le_bytes()).collect();
+        let values: Vec<u8> = (0..6).flat_map(|_| random.next().to_le_bytes()).collect();
         table.extend_from_slice(format!("row {row:<12}{:36}", "").as_bytes());
         table.extend_from_slice(&values);
     }
@@ -214,9 +206,9 @@ fn table_rows(seed: u64, rows: u32) -> Vec<u8> {
 
 /// Changes one row in 2,000.
 fn update_rows(table: &mut [u8], seed: u64) {
-    let mut state = seed ^ 0x0DD;
+    let mut random = SplitMix64(seed ^ 0x0DD);
     for row in table.chunks_exact_mut(ROW_BYTES) {
-        let roll = random(&mut state);
+        let roll = random.next();
         if roll.is_multiple_of(2000)
             && let Some(last) = row.last_chunk_mut::<8>()
         {
@@ -226,8 +218,8 @@ fn update_rows(table: &mut [u8], seed: u64) {
 }
 
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed ^ 0xABCD;
-    std::iter::repeat_with(|| random(&mut state).to_le_bytes()).flatten().take(bytes).collect()
+    let mut random = SplitMix64(seed ^ 0xABCD);
+    std::iter::repeat_with(|| random.next().to_le_bytes()).flatten().take(bytes).collect()
 }
 
 /// A program (this one) as it is before an update, and after: another head and tail, the same middle.

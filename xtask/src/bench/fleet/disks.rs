@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+use crate::splitmix::SplitMix64;
+
 /// What is noise or text as a whole.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Of VMs that share half of their data, how much in a row: 8 MiB, so that tools with larger chunks find it, too.
@@ -145,17 +147,10 @@ fn write(file: &File, offset: u64, len: u64, seed: impl Fn(u64) -> u64) -> Resul
 
 /// Fills a block with what its seed and number say.
 fn fill(seed: u64, number: u64, block: &mut [u8]) {
-    // SplitMix64, by Sebastiano Vigna.
-    let mut state = seed.wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(number << 32);
-    let mut next = || {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    };
-    let noise = next().is_multiple_of(4);
+    let mut numbers = SplitMix64(seed.wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(number << 32));
+    let noise = numbers.next().is_multiple_of(4);
     for word in block.chunks_mut(8) {
-        let bytes = next().to_le_bytes().map(|byte| if noise { byte } else { b'a' + (byte & 15) });
+        let bytes = numbers.next().to_le_bytes().map(|byte| if noise { byte } else { b'a' + (byte & 15) });
         word.copy_from_slice(bytes.get(..word.len()).unwrap_or_default());
     }
 }

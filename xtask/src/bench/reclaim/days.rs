@@ -12,23 +12,11 @@ use super::super::measure::forget_cache;
 use super::Row;
 use super::ours::Ours;
 use crate::sparse;
+use crate::splitmix::SplitMix64;
 
 /// Blocks that change each day, and how long each is: 12 MiB a day, here and there.
 const BLOCKS_A_DAY: u64 = 768;
 const BLOCK_BYTES: usize = 16 << 10;
-
-/// Numbers without pattern, the same in every run (Vigna, SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-}
 
 pub(super) fn measure(corpus: &Corpus, work: &Path, days: u32, rows: &mut Vec<Row>) -> Result<()> {
     let step = STEPS.iter().find(|step| corpus.image(step).exists()).context("no disk")?;
@@ -38,7 +26,7 @@ pub(super) fn measure(corpus: &Corpus, work: &Path, days: u32, rows: &mut Vec<Ro
     let file = File::options().read(true).write(true).open(&disk)?;
     let places = places(&file)?;
     let mut ours = Ours::start(work, "days")?;
-    let mut numbers = Numbers(days.into());
+    let mut numbers = SplitMix64(days.into());
     let mut ids = Vec::new();
     for day in 0..days {
         if day > 0 {
@@ -102,7 +90,7 @@ fn places(disk: &File) -> Result<Vec<u64>> {
     Ok(places)
 }
 
-fn change(disk: &File, places: &[u64], numbers: &mut Numbers) -> Result<()> {
+fn change(disk: &File, places: &[u64], numbers: &mut SplitMix64) -> Result<()> {
     let mut block = vec![0; BLOCK_BYTES];
     for _ in 0..BLOCKS_A_DAY {
         let number = usize::try_from(numbers.next() % places.len().max(1) as u64)?;

@@ -20,6 +20,7 @@ use super::reclaim::{Row, render};
 use crate::bucket::{self, Bucket, Counts};
 use crate::shell::{self, Profile};
 use crate::sparse;
+use crate::splitmix::SplitMix64;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -282,16 +283,12 @@ fn recovery_of_many(site: &mut Site, containers: u32, rows: &mut Vec<Row>) -> Re
 /// Writes `len` bytes of noise from `offset` on.
 fn write_noise(file: &File, offset: u64, len: u64, seed: u64) -> Result<()> {
     const BLOCK_BYTES: usize = 1 << 20;
-    // SplitMix64, by Sebastiano Vigna.
-    let mut state = seed << 40;
+    let mut noise = SplitMix64(seed << 40);
     let mut block = vec![0; BLOCK_BYTES];
     let mut written = 0;
     while written < len {
         for word in block.chunks_mut(8) {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            word.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes());
+            word.copy_from_slice(&noise.next().to_le_bytes());
         }
         let now = usize::try_from(len - written).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
         file.write_all_at(block.get(..now).unwrap_or_default(), offset + written)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use super::shaper::Random;
+use crate::splitmix::SplitMix64;
 
 #[derive(Debug, Args)]
 pub(crate) struct ProbeOptions {
@@ -50,7 +50,7 @@ fn send(address: SocketAddr, duration: Duration) -> Result<()> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect(address)?;
     println!("{}", begun.elapsed().as_secs_f64());
-    let mut random = Random(1);
+    let mut random = SplitMix64(1);
     let block: Vec<u8> = (0..8192).flat_map(|_| random.next().to_le_bytes()).collect();
     let begun = Instant::now();
     while begun.elapsed() < duration {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::splitmix::SplitMix64;
+
 /// One direction of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Quality {
@@ -29,7 +31,7 @@ pub(super) enum Fate {
 #[derive(Debug)]
 pub(super) struct Shaper {
     quality: Quality,
-    random: Random,
+    random: SplitMix64,
     /// When the line will have sent what it was given.
     free_at: Duration,
 }
@@ -37,7 +39,7 @@ pub(super) struct Shaper {
 impl Shaper {
     /// An idle line. The same `seed` loses the same packets.
     pub(super) const fn new(quality: Quality, seed: u64) -> Self {
-        Self { quality, random: Random(seed), free_at: Duration::ZERO }
+        Self { quality, random: SplitMix64(seed), free_at: Duration::ZERO }
     }
 
     /// A packet of `bytes` reaches the router at `now`.
@@ -56,26 +58,6 @@ impl Shaper {
 
     fn time_for(&self, bytes: u64) -> Duration {
         Duration::from_nanos(bytes.saturating_mul(8_000_000_000) / self.quality.bits_per_sec.max(1))
-    }
-}
-
-/// Numbers that look random: splitmix64.
-#[derive(Debug)]
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// 0 to 1.
-    #[expect(clippy::cast_precision_loss, reason = "53 bits are all a share has")]
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::measure::measured;
 use super::figures::{Way, What};
-use super::shaper::Random;
 use super::{Options, SERVER_ADDRESS, Site};
+use crate::splitmix::SplitMix64;
 use crate::{shell, sparse};
 
 /// A disk of new data, on its own VM.
@@ -28,7 +28,7 @@ impl Trip {
         let disk = site.work.join(format!("{vm}.raw"));
         let seed =
             vm.bytes().fold(options.seed, |seed, byte| seed.wrapping_mul(257).wrapping_add(byte.into()));
-        let mut random = Random(seed);
+        let mut random = SplitMix64(seed);
         let mut file = BufWriter::with_capacity(1 << 20, File::create(&disk)?);
         for _ in 0..bytes / 8 {
             file.write_all(&random.next().to_le_bytes())?;
