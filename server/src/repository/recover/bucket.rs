@@ -128,7 +128,7 @@ pub(super) fn find_missing(
     if points > 0 {
         return Err(ServiceError::invalid(format!(
             "{location} holds restore points that are not here ({points}; the log names them): this volume is older, or they were \
-             deleted here and not yet there. Where it is older, 'holdfast-server recover --from {location}' into an empty --data-dir \
+             deleted here and not yet there. Where it is older, 'holdfast-server recover --from s3://…' into an empty --data-dir \
              brings all of them. Where they were deleted, delete these objects there and recover again{without}"
         )));
     }
