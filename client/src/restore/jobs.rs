@@ -178,7 +178,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// What a job holds while it is in progress.
+    /// Takes the permit that a job holds while it is in progress.
     async fn permit(&self) -> Result<OwnedSemaphorePermit, ClientError> {
         let closed = ClientError::Internal("the decoding threads ended early");
         Arc::clone(&self.permits).acquire_owned().await.map_err(|_| closed)

@@ -39,6 +39,6 @@ impl Catalog {
         namespaces: Option<&[NamespaceId]>,
         limit: u32,
     ) -> Result<Vec<AttributedGroup>> {
-        self.report(|c| attribution::groups(c, by, namespaces, limit))
+        self.report_sorted(|c, room| attribution::groups(c, by, namespaces, limit, room))
     }
 }

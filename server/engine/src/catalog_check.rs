@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use holdfast_catalog::{Catalog, CatalogError, ContainerRecord, ContainerState, GoOn};
@@ -38,44 +39,38 @@ pub(crate) enum Looked {
     Damaged,
 }
 
-/// (S9) The look of a start, before anything is changed; then, in what is left of the time, at the sums (W18). What keeps it
-/// from looking does not end the start.
+/// (S9) The look of a start, before anything is changed. What keeps it from looking does not end the start.
 pub(crate) fn at_start(catalog: &Catalog, health: &Health, location: &str) -> Looked {
     let begun = Instant::now();
-    let go_on = || -> GoOn { Box::new(move || begun.elapsed() < AT_START) };
-    let looked = look(catalog, health, location, go_on()).unwrap_or_else(|error| {
+    let looked = look(catalog, health, location, Box::new(move || begun.elapsed() < AT_START));
+    let looked = looked.unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot look through the catalog; it is tried again in the background");
         Looked::Stopped
     });
-    let are_there = looked != Looked::Damaged && add_up_first(catalog);
-    // What is not looked at to its end is looked at in the background, right away.
-    if looked == Looked::Sound && !(are_there && correct_sums(catalog, go_on())) {
-        return Looked::Stopped;
+    if looked != Looked::Damaged {
+        add_up_first(catalog);
     }
     looked
 }
 
-/// (W18) Adds compression details up if that was never done; returns false if it failed.
-pub(crate) fn add_up_first(catalog: &Catalog) -> bool {
-    let added = catalog.add_up_first();
-    let warn = |error: &CatalogError| {
-        tracing::warn!(%error, "cannot add up compression details; until it is tried again, sums are missing");
-    };
-    added.inspect_err(warn).is_ok()
+/// (W18) Adds compression details up if that was never done.
+pub(crate) fn add_up_first(catalog: &Catalog) {
+    if let Err(error) = catalog.add_up_first() {
+        tracing::warn!(%error, "cannot add up compression details; it is tried again in the background");
+    }
 }
 
-/// Makes sums anew that are wrong; returns false if it did not get to the end. They are statistics: what keeps it from that
-/// ends nothing.
-fn correct_sums(catalog: &Catalog, go_on: GoOn) -> bool {
-    let corrected = catalog.correct_sums(go_on);
-    match &corrected {
+/// (W18) Makes sums anew that are wrong. They are statistics: what keeps it from that ends nothing.
+fn correct_sums(catalog: &Catalog, go_on: GoOn) {
+    match catalog.correct_sums(go_on) {
         Ok(Some(wrong)) if !wrong.is_empty() => {
             tracing::warn!(?wrong, "sums in the catalog were wrong, and were made anew");
         }
         Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again later"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again tomorrow")
+        }
     }
-    matches!(corrected, Ok(Some(_)))
 }
 
 fn look(catalog: &Catalog, health: &Health, location: &str, go_on: GoOn) -> Result<Looked, EngineError> {
@@ -152,6 +147,8 @@ pub(crate) fn run(core: &Core, sessions: &Sessions, go_on: GoOn) -> Result<bool,
 pub(crate) struct CatalogCheckJob {
     pub(crate) core: Arc<Core>,
     pub(crate) sessions: Arc<Sessions>,
+    /// They were not looked at since this process began.
+    pub(crate) sums_are_due: AtomicBool,
 }
 
 impl Job for CatalogCheckJob {
@@ -160,15 +157,18 @@ impl Job for CatalogCheckJob {
     }
 
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        if self.core.health.read_only_reason().is_some() {
+            return Ok(Step::Idle(LOOK));
+        }
+        let go_on = || -> GoOn {
+            let stop = budget.stop().clone();
+            Box::new(move || !stop.is_set())
+        };
         let is_due = self.core.catalog_trusted_for().is_none_or(|for_ms| for_ms >= INTERVAL_MS);
-        if is_due && self.core.health.read_only_reason().is_none() {
-            let go_on = || -> GoOn {
-                let stop = budget.stop().clone();
-                Box::new(move || !stop.is_set())
-            };
-            if run(&self.core, &self.sessions, go_on())? {
-                correct_sums(&self.core.catalog, go_on());
-            }
+        let looked = is_due && run(&self.core, &self.sessions, go_on())?;
+        // (W18) Each process does so once, also one that a start has looked for, and that ends within a day.
+        if self.sums_are_due.swap(false, Ordering::Relaxed) || looked {
+            correct_sums(&self.core.catalog, go_on());
         }
         Ok(Step::Idle(LOOK))
     }
@@ -246,25 +246,4 @@ fn drop_rows(core: &Core, rows: &[ContainerId]) -> Result<(), EngineError> {
         core.catalog.remove_condemned(rows)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use holdfast_types::clock::ManualClock;
-
-    use super::*;
-
-    /// (W18) A process that ends within a day corrects sums, too.
-    #[test]
-    fn a_start_corrects_sums() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("catalog.db");
-        let catalog = Catalog::create(&path, Arc::new(ManualClock::new(0))).unwrap();
-        let raw = rusqlite::Connection::open(&path).unwrap();
-        let wrong = "INSERT INTO detail_sums (job_id, vm_id, rows) VALUES (zeroblob(16), zeroblob(16), 1)";
-        raw.execute(wrong, []).unwrap();
-        assert_eq!(catalog.integrity_check().unwrap().len(), 1);
-        assert_eq!(at_start(&catalog, &Health::default(), "volume"), Looked::Sound);
-        assert_eq!(catalog.integrity_check().unwrap(), Vec::<String>::new());
-    }
 }

@@ -14,6 +14,7 @@ mod reading;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use holdfast_catalog::Catalog;
 use holdfast_proto::reread::REREAD_DAYS;
@@ -113,7 +114,7 @@ pub struct EngineParts {
 }
 
 impl EngineParts {
-    /// What a start works on. `rebuild`: discard the index first; `older`: the catalog is an older copy (S10).
+    /// Describes a start. `rebuild`: discard the index first; `older`: the catalog is an older copy (S10).
     ///
     /// # Errors
     /// When the volume cannot be asked for its space.
@@ -417,7 +418,8 @@ impl Engine {
 
     /// Background work that never ends: looks through the catalog once a day, and heals it.
     pub fn catalog_check_job(&self) -> Arc<dyn Job> {
-        Arc::new(CatalogCheckJob { core: Arc::clone(&self.core), sessions: Arc::clone(&self.sessions) })
+        let (core, sessions) = (Arc::clone(&self.core), Arc::clone(&self.sessions));
+        Arc::new(CatalogCheckJob { core, sessions, sums_are_due: AtomicBool::new(true) })
     }
 
     /// Background work that never ends: rebuilds pages of the index that cannot be read.

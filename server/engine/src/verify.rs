@@ -1,7 +1,7 @@
 //! Reads a whole restore point back where it is stored: every chunk against its fingerprint, every extent against its
 //! digest. Of one that is end-to-end encrypted only that every chunk is there, in a region that is what was sent (N1).
 //!
-//! Chunks that another restore has just read may come from memory; they were checked when they were read. What is found
+//! Containers are read from where they lie (R9); regions that another restore has just decoded may come from memory. What is found
 //! damaged is noted like any damage (R4), a false digest like any other (R6). A crash leaves nothing: the caller keeps what
 //! was found.
 
@@ -83,7 +83,7 @@ pub(crate) fn verify(
     let mut found = Vec::new();
     for disk in &record.disks {
         let domain = core.store.domain(namespace);
-        let nodes = NodeReader::new(Arc::clone(&core.store), domain.clone());
+        let nodes = NodeReader::proving(Arc::clone(&core.store), domain.clone());
         match TreeReader::open(nodes, disk.root, disk.size_bytes) {
             Ok(tree) => {
                 let disk = Disk { core, domain, record: disk, tree };
@@ -115,7 +115,7 @@ impl Disk<'_> {
         namespace: NamespaceId,
         charge: &mut dyn FnMut(u64) -> bool,
     ) -> Result<bool, EngineError> {
-        let mut recent = RecentDirectories::default();
+        let mut recent = RecentDirectories::proving();
         let mut index = self.tree.zero_until(0);
         while index < self.tree.extent_count() {
             let bytes = match self.extent(index, namespace, &mut recent)? {

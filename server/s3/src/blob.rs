@@ -105,6 +105,8 @@ async fn collect(mut body: ByteStream, wanted: usize) -> Result<Vec<u8>, Broken>
 }
 
 impl Blob for S3Blob {
+    fn drop_cached(&self) {}
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -4,7 +4,7 @@ use holdfast_keys::slots::{NewSlot, SlotSecret};
 use holdfast_keys::{OpenKeys, Owner as KeyOwner, Secret, SystemRandom};
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::RepositoryId;
-use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, put, volume_suite};
+use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, passes_on_drop_cached, put, volume_suite};
 use holdfast_volume::{BlobName, MemoryVolume, Owner, Volume, VolumeError};
 use proptest::prelude::*;
 
@@ -60,6 +60,10 @@ fn conforms() {
     let accepting =
         |inner: &MemoryVolume| SealedVolume::new(Arc::new(inner.clone()), keys(inner, repository(1), true));
     volume_suite(|| Box::new(accepting(&MemoryVolume::new())));
+    let inner = MemoryVolume::new();
+    let below = Arc::new(FaultyVolume::new(inner.clone()));
+    let keys = keys(&inner, repository(1), true);
+    passes_on_drop_cached(&below, &SealedVolume::new(Arc::<FaultyVolume<_>>::clone(&below), keys));
 }
 
 /// Nothing of what was written lies on the volume below, nor the name it was written under.

@@ -37,6 +37,8 @@ pub(crate) use crate::repository::audit::{
 pub use crate::repository::encryption::AtWork as Encryption;
 pub use crate::repository::recover::Brought;
 pub use crate::repository::tiers::Tiers;
+#[cfg(test)]
+pub(crate) use crate::repository::tiers::names;
 pub(crate) use crate::repository::tiers::{
     Asked, ClassCost, Cost, KeptBack, Month, MonthCost, Plan, Requests, Thawed, Totals, changing, copies_of,
     cost, kept_back, moved, published, read_usage, record_error, record_path, thawing, totals,

@@ -166,8 +166,7 @@ impl Recovery {
             )));
         }
         let budget = Budget::find(settings)?;
-        let local: Arc<dyn Volume> = Arc::new(LocalVolume::open(blobs).map_err(EngineError::from)?);
-        let (raw, brought) = bring(local, settings, &budget, clock)?;
+        let (raw, brought) = bring(blobs, settings, &budget, clock)?;
         let volume = encryption::recovered(&raw, settings, kit, clock)?;
         let repository = repository_on(&*volume)?.ok_or_else(|| {
             ServiceError::invalid("the bucket holds nothing of a repository that can be read")
@@ -419,6 +418,8 @@ impl FileBlob {
 }
 
 impl Blob for FileBlob {
+    fn drop_cached(&self) {}
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -13,14 +13,14 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_engine::EngineError;
 use holdfast_engine::clock::Clock;
+use holdfast_engine::{Engine, EngineError};
 use holdfast_proto::ErrorCode;
 use holdfast_s3::S3Volume;
-use holdfast_sealing::{is_left_open, is_sealed_name, name_above};
+use holdfast_sealing::{is_left_open, is_sealed_name, name_above, names_below};
 use holdfast_tiers::{
-    AbsentVolume, Archive, Copies, Record, RecordError, Remote, RetentionTotals, SurveyError,
-    ThawCacheLimits, TieredVolume, Travels, enter_moved, has_moved_containers, moved_containers, survey,
+    AbsentVolume, Archive, Copies, Names, Record, RecordError, Remote, RetentionTotals, SurveyError,
+    ThawCacheLimits, TieredVolume, enter_moved, has_moved_containers, moved_containers, survey,
 };
 use holdfast_volume::{BlobName, LocalVolume, Volume};
 use parking_lot::Mutex;
@@ -148,13 +148,8 @@ pub(super) fn open(
             (Remote::plain(&Arc::new(AbsentVolume::new(why))), record, None, location)
         }
     };
-    // Nothing that is not encrypted leaves this machine unless the settings allow it.
-    let travels: Travels = if settings.s3_plain {
-        |_| true
-    } else {
-        |name: &BlobName| is_left_open(name) || is_sealed_name(name)
-    };
-    let volume = TieredVolume::new(local, remote, Arc::new(record), travels, Arc::clone(clock));
+    let volume =
+        TieredVolume::new(local, remote, Arc::new(record), names(settings.s3_plain), Arc::clone(clock));
     let threads =
         NonZeroUsize::new(usize::try_from(budget.bucket_copies).unwrap_or(1)).unwrap_or(NonZeroUsize::MIN);
     let volume = as_set(volume, settings);
@@ -206,6 +201,20 @@ fn keep_thawed(volume: TieredVolume, settings: &Settings) -> Result<TieredVolume
     }
     let folder = LocalVolume::open(folder).map(|folder| Arc::new(folder) as Arc<dyn Volume>);
     volume.keeping_thawed(folder, limits)
+}
+
+/// The names of blobs as encryption and the engine give them. Nothing that is not encrypted leaves this machine unless
+/// `may_travel_plain`.
+pub(crate) fn names(may_travel_plain: bool) -> Names {
+    Names {
+        may_travel: if may_travel_plain {
+            |_| true
+        } else {
+            |name| is_left_open(name) || is_sealed_name(name)
+        },
+        forms: |name| names_below(&name_above(name)).collect(),
+        revision: |name| Engine::revision_in(&name_above(name)),
+    }
 }
 
 /// What the settings say of objects in the bucket beyond copying them: cold ones, and ones that must stay.
@@ -393,7 +402,7 @@ impl Tiers {
         *self.retention_failure.lock() = failure;
     }
 
-    /// What was noted last.
+    /// The status noted last.
     pub(crate) fn retention_failure(&self) -> Option<String> {
         self.retention_failure.lock().clone()
     }
@@ -417,7 +426,7 @@ impl Tiers {
     }
 }
 
-/// What the last server said of its copies.
+/// The status of copies that the last server noted.
 ///
 /// # Errors
 /// The record's.

@@ -494,11 +494,12 @@ impl Audit<'_> {
         // back: it may have been deleted.
         let has_ends = has_ends_of(&**local, &name, len);
         if kind == Kind::Container && has_ends {
-            record.add(&name, len)?;
-            // (T10) Before anyone is told.
-            if let Some(class) = archive {
-                tracing::warn!(%name, class, "a container that was taken into the record lies in an archive");
-                record.note_frozen(&name, &class)?;
+            match archive {
+                Some(class) => {
+                    tracing::warn!(%name, class, "a container that was taken into the record lies in an archive");
+                    record.add_cold(&name, len, &class)?;
+                }
+                None => record.add(&name, len)?,
             }
             self.audited.taken_in += 1;
             self.watch.is_back(&name);

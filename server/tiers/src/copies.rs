@@ -410,6 +410,11 @@ impl Copies {
                         let Some((name, ask_first)) = left.lock().pop() else { return };
                         match self.copy_one(&name, ask_first, must_stop) {
                             Ok(copied) => done.lock().push((name, copied)),
+                            // The disk here says so, also while the two are compared: a bucket has other errors.
+                            Err(
+                                CopyError::Local(error @ VolumeError::Io { .. })
+                                | CopyError::Remote(error @ VolumeError::Io { .. }),
+                            ) => done.lock().push((name, Copied::Unreadable(error.to_string()))),
                             Err(error) => {
                                 failed.lock().get_or_insert(error);
                                 left.lock().push((name, ask_first));
@@ -463,24 +468,18 @@ impl Copies {
         let here = match local.open(name) {
             Ok(here) => here,
             Err(VolumeError::NotFound { .. }) => return Ok(Copied::Gone),
-            Err(error @ VolumeError::Io { .. }) => return Ok(Copied::Unreadable(error.to_string())),
             Err(error) => return Err(CopyError::Local(error)),
         };
         let len = here.len();
-        let there = if ask_first {
-            compare(&*remote.store, name, &*here).map_err(CopyError::Remote)?
-        } else {
-            There::Nothing
-        };
-        let there = match there {
+        let compare = || compare(&*remote.store, name, &*here).map_err(CopyError::Remote);
+        let there = match if ask_first { compare()? } else { There::Nothing } {
             There::Nothing => match self.send(name, &*here, must_stop)? {
                 // (T6) Nothing is replaced: what lies there must be this blob.
-                Sent::Exists => compare(&*remote.store, name, &*here).map_err(CopyError::Remote)?,
+                Sent::Exists => compare()?,
                 Sent::Done(sum) => {
                     record.add_sent(name, len, sum)?;
                     return Ok(Copied::Done(len));
                 }
-                Sent::Unreadable(why) => return Ok(Copied::Unreadable(why)),
             },
             there => there,
         };
@@ -520,7 +519,6 @@ impl Copies {
         });
         match (read, refused) {
             (_, Some(error)) => return Err(CopyError::Remote(error)),
-            (Err(error @ VolumeError::Io { .. }), None) => return Ok(Sent::Unreadable(error.to_string())),
             (Err(error), None) => return Err(CopyError::Local(error)),
             (Ok(()), None) => {}
         }
@@ -537,7 +535,6 @@ enum Sent {
     /// And this is the checksum of what was sent.
     Done(BlobChecksum),
     Exists,
-    Unreadable(String),
 }
 
 fn stopped(name: &BlobName) -> VolumeError {

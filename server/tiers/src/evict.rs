@@ -208,10 +208,9 @@ pub fn enter_moved(
         }
         match remote.stat(&name) {
             Ok(stat) => {
-                record.add(&name, stat.len)?;
-                // (T10)
-                if let Some(class) = stat.class.filter(|class| is_archive(class)) {
-                    record.note_frozen(&name, &class)?;
+                match stat.class.filter(|class| is_archive(class)) {
+                    Some(class) => record.add_cold(&name, stat.len, &class)?,
+                    None => record.add(&name, stat.len)?,
                 }
                 entered += 1;
             }
@@ -420,6 +419,8 @@ impl FarBlob {
 }
 
 impl Blob for FarBlob {
+    fn drop_cached(&self) {}
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -18,9 +18,10 @@ use crate::record::{Record, RecordError};
 use crate::shared::Shared;
 use crate::waiting::Kind;
 
-/// Whether `name` is that of a container of disks' data.
-fn is_data(name: &BlobName) -> bool {
-    Kind::of(name) == Some(Kind::Container) && name.as_str().trim_end_matches('-').ends_with(".data")
+/// Returns true if `name` is that of a container of disks' data, however it is encrypted.
+fn is_data(shared: &Shared, name: &BlobName) -> bool {
+    let is_data = |form: BlobName| form.as_str().ends_with(".data");
+    Kind::of(name) == Some(Kind::Container) && (shared.names.forms)(name).into_iter().any(is_data)
 }
 
 /// See the module's text. Whether it has the class now that did not before.
@@ -29,7 +30,7 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
     let failed = |error: RecordError| error.of_blob("move", name);
     let Some(class) = archive_class.get() else { return Ok(false) };
     // (T10)
-    if !is_data(name) || shared.travels(name).is_none() {
+    if !is_data(shared, name) || shared.travels(name).is_none() {
         return Ok(false);
     }
     let Some(len) = record.visible(name).map_err(failed)? else { return Ok(false) };

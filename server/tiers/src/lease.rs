@@ -12,7 +12,7 @@
 //! A crash between the change and its answer, or between the answer and the record, leaves a lease whose text the record
 //! has: it was written down before.
 
-use holdfast_volume::{BlobEntry, BlobName, VolumeError, list_all};
+use holdfast_volume::{BlobName, VolumeError, list_all};
 use parking_lot::Mutex;
 
 use crate::compare::{There, compare};
@@ -20,7 +20,7 @@ use crate::error::CopyError;
 use crate::holder::{Holder, plain};
 use crate::record::{Record, RecordError};
 use crate::shared::Shared;
-use crate::survey::Here;
+use crate::survey::{Here, Local};
 use crate::waiting::Kind;
 
 /// What the object is called.
@@ -87,7 +87,7 @@ pub(crate) struct Lease {
 struct State {
     /// The tag of what this process wrote.
     held: Option<String>,
-    /// What was found when it was about to replace this text, or to write where none lies: it is not looked for again.
+    /// Changes found when this text was about to be replaced, or one to be written where none lies: they are looked for once.
     changed: Option<(String, Changes)>,
 }
 
@@ -129,7 +129,7 @@ impl Lease {
             return Ok(None);
         }
         shared.record.lease_seen(&text)?;
-        Ok(Some(Holder::parse(&text)))
+        Ok(Some(holder_of(&text)))
     }
 
     fn read(&self, shared: &Shared) -> Result<Option<(String, String)>, CopyError> {
@@ -200,9 +200,9 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
         return Err(CopyError::Leased(holder_of(text)));
     }
     let known = state.changed.take().filter(|(of, _)| of == text).map(|(_, changes)| changes);
-    // What it noted to be removed is its own to remove if it has written there, or was told to go on.
-    let may_remove = text != NO_LEASE || own.written.is_some();
-    let changes = known.map_or_else(|| changes(shared, may_remove), Ok)?;
+    // What lies there is another's unless it wrote there last, or was told to go on.
+    let is_new = text == NO_LEASE && own.written.is_none();
+    let changes = known.map_or_else(|| changes(shared, is_new), Ok)?;
     if changes != (Changes { more: 0, fewer: 0 }) {
         shared.record.lease_seen(text)?;
         state.changed = Some((text.to_owned(), changes));
@@ -215,47 +215,30 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
     Ok(())
 }
 
-/// (T8) How the bucket differs from what this server knows, of containers and restore points: by its record, as its own file
-/// of that length, in another form or as an earlier revision. A server that takes a bucket over counts on that from then on.
-/// What it is to remove it knows if it `may_remove`. Lists the bucket; the log names what it does not know.
-fn changes(shared: &Shared, may_remove: bool) -> Result<Changes, CopyError> {
+/// (T8) How the bucket differs from what this server knows, of containers and restore points: by its record, be it that they
+/// are to go, as its own file of that length, in another form or as an earlier revision. A server that takes a bucket over
+/// counts on that from then on. One that `is_new` there knows nothing. Lists the bucket; the log names what is not known.
+fn changes(shared: &Shared, is_new: bool) -> Result<Changes, CopyError> {
+    let Shared { local, remote, record, names, .. } = shared;
+    let here = Here::new(&**local, *names);
     let (mut more, mut fewer) = (0, 0);
-    let mut here = None;
     for folder in [Kind::Container, Kind::Point].into_iter().filter_map(Kind::folder) {
         let mut known = 0;
-        for entry in list_all(&*shared.remote.store, &folder) {
+        for entry in list_all(&*remote.reads, &folder) {
             let entry = entry.map_err(CopyError::Remote)?;
-            let is_recorded = shared.record.recorded(&entry.name)? == Some(entry.len);
+            let is_recorded = record.recorded(&entry.name)? == Some(entry.len);
             known += u64::from(is_recorded);
-            let is_known = if shared.record.is_to_go(&entry.name)? {
-                may_remove
-            } else {
-                is_recorded || is_here(shared, &mut here, &entry).map_err(CopyError::Local)?
-            };
-            if !is_known {
+            let is_known = is_recorded
+                || record.is_to_go(&entry.name)?
+                || matches!(here.find(&entry).map_err(CopyError::Local)?, Local::Here);
+            if is_new || !is_known {
                 tracing::warn!(name = %entry.name, "an object of the bucket that this data folder does not know");
                 more += 1;
             }
         }
-        fewer += shared.record.recorded_in(&folder)?.saturating_sub(known);
+        fewer += record.recorded_in(&folder)?.saturating_sub(known);
     }
     Ok(Changes { more, fewer })
-}
-
-/// Restore points are listed when the first is asked for that is not here as it lies there.
-fn is_here<'a>(
-    shared: &'a Shared,
-    here: &mut Option<Here<'a>>,
-    there: &BlobEntry,
-) -> Result<bool, VolumeError> {
-    if let Ok(found) = shared.local.open(&there.name) {
-        return Ok(found.len() == there.len);
-    }
-    let here = match here {
-        Some(here) => here,
-        None => here.insert(Here::of(&*shared.local)?),
-    };
-    here.has(&there.name)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub use holder::Holder;
 pub use places::{Held, KindPlaces};
 pub use record::{ClassTotals, Flaw, KindTotals, Record, RecordError, RetentionTotals};
 pub use retain::{Extended, Extending, Keep};
-pub use shared::{ArchiveAsked, AskedThaws, Remote, Travels};
+pub use shared::{ArchiveAsked, AskedThaws, Names, Remote};
 pub use survey::{Missing, SurveyError, holds_blobs, survey, survey_missing};
 pub use thaw::{Archive, Thawing, UNDER_WAY_MS};
 pub use thawed::{ThawCacheLimits, ThawCacheTotals};

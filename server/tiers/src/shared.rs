@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use holdfast_types::clock::Clock;
+use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobName, LockMode, RemoteVolume, Volume, VolumeError};
 use parking_lot::{Condvar, Mutex};
 
@@ -13,8 +14,16 @@ use crate::record::Record;
 use crate::thawed::ThawCache;
 use crate::waiting::{Kind, Waiting};
 
-/// Returns true if a blob may leave this machine, by its name.
-pub type Travels = fn(&BlobName) -> bool;
+/// Knowledge of the names of blobs that the layers around this volume have.
+#[derive(Debug, Clone, Copy)]
+pub struct Names {
+    /// Returns true if the blob may leave this machine.
+    pub may_travel: fn(&BlobName) -> bool,
+    /// Returns every name that the same blob may lie under, this one among them: encrypted, encrypted anew, and not.
+    pub forms: fn(&BlobName) -> Vec<BlobName>,
+    /// Returns the restore point and the revision of it that a point is.
+    pub revision: fn(&BlobName) -> Option<(BackupId, u32)>,
+}
 
 /// State that the volume and the copies share.
 #[derive(Debug)]
@@ -24,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) record: Arc<Record>,
     pub(crate) waiting: Waiting,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) may_travel: Travels,
+    pub(crate) names: Names,
     pub(crate) cold: Cold,
     /// The storage class of what is to be cold; none: nothing is.
     pub(crate) archive_class: OnceLock<String>,
@@ -53,7 +62,7 @@ impl Shared {
 
     /// Kind of `name`, if it is to be copied. A blob that is not may still lie there, from a time when it was.
     pub(crate) fn travels(&self, name: &BlobName) -> Option<Kind> {
-        Kind::of(name).filter(|_| (self.may_travel)(name))
+        Kind::of(name).filter(|_| (self.names.may_travel)(name))
     }
 }
 

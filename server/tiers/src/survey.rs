@@ -1,12 +1,15 @@
 //! Makes the record of a listing of the bucket: for a server that is made of the bucket alone, or whose record is lost.
 //! A request for each 1,000 blobs; nothing is opened, so nothing that lies in an archive is touched.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
+use holdfast_types::ids::BackupId;
 use holdfast_volume::{BlobEntry, BlobName, RemoteVolume, Volume, VolumeError, list_all};
 
 use crate::prices::DEFAULT_CLASS;
 use crate::record::{Record, RecordError};
+use crate::shared::Names;
 use crate::waiting::{ENDS, Kind};
 
 /// Entries that become durable together.
@@ -57,7 +60,7 @@ pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyE
     Ok(count)
 }
 
-/// What a bucket has that a volume lacks, or has otherwise.
+/// Differences between a bucket and a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Containers that the volume lacks, and that are read from the bucket.
@@ -79,16 +82,21 @@ pub fn survey_missing(
     local: &dyn Volume,
     remote: &dyn RemoteVolume,
     record: &Record,
+    names: Names,
 ) -> Result<Missing, SurveyError> {
-    let here = Here::of(local)?;
+    let here = Here::new(local, names);
     let mut missing = Missing { points: newer_points(&here, remote, record)?, ..Missing::default() };
     let Some(folder) = Kind::Container.folder().filter(|_| missing.points == 0) else { return Ok(missing) };
     let mut batch = Vec::new();
     for entry in list_all(remote, &folder) {
         let entry = entry?;
+        let found = here.find(&entry)?;
+        if matches!(found, Local::Here) {
+            continue;
+        }
         let known = record.visible(&entry.name)?;
-        match find(&here, &entry)? {
-            Local::Here => continue,
+        match found {
+            Local::Here | Local::Missing => {}
             // (T13) Where the record says how long it is, that decides: the object is at fault.
             Local::Unequal { len } if known == Some(len) => continue,
             Local::Unequal { len } => {
@@ -97,7 +105,6 @@ pub fn survey_missing(
                 missing.unequal += 1;
                 continue;
             }
-            Local::Missing => {}
         }
         if known.is_none() && record.is_to_go(&entry.name)? {
             continue;
@@ -124,8 +131,8 @@ fn newer_points(here: &Here<'_>, remote: &dyn RemoteVolume, record: &Record) -> 
     let mut count = 0;
     for entry in list_all(remote, &folder) {
         let name = entry?.name;
-        let is_known = revision_of(&name).is_none() || here.has_revision(&name);
-        if is_known || record.recorded(&name)?.is_some() || record.is_to_go(&name)? {
+        let Some(point) = (here.names.revision)(&name) else { continue };
+        if here.has_revision(point)? || record.recorded(&name)?.is_some() || record.is_to_go(&name)? {
             continue;
         }
         tracing::error!(%name, "a restore point of the bucket that is not here");
@@ -137,57 +144,78 @@ fn newer_points(here: &Here<'_>, remote: &dyn RemoteVolume, record: &Record) -> 
 /// A local volume, asked by what stays when blobs are encrypted, and restore points revised or renamed.
 pub(crate) struct Here<'a> {
     local: &'a dyn Volume,
-    /// The highest of each restore point.
-    revisions: HashMap<String, u64>,
+    names: Names,
+    /// The highest of each restore point, once one was asked for.
+    revisions: OnceCell<HashMap<BackupId, u32>>,
+}
+
+/// An object of the bucket on the local volume.
+pub(crate) enum Local {
+    Here,
+    /// It has another length, so it is not what was copied.
+    Unequal {
+        len: u64,
+    },
+    Missing,
 }
 
 impl<'a> Here<'a> {
-    /// Lists restore points.
-    pub(crate) fn of(local: &'a dyn Volume) -> Result<Self, VolumeError> {
+    pub(crate) fn new(local: &'a dyn Volume, names: Names) -> Self {
+        Self { local, names, revisions: OnceCell::new() }
+    }
+
+    /// Looks for it by its own name first; then in another form, or as a later revision: what a conversion or a change of a
+    /// lock replaced may still lie in the bucket.
+    pub(crate) fn find(&self, there: &BlobEntry) -> Result<Local, VolumeError> {
+        match self.open(&there.name)? {
+            Some(len) if len.is_some_and(|len| len != there.len) => {
+                return Ok(Local::Unequal { len: len.unwrap_or(0) });
+            }
+            Some(_) => return Ok(Local::Here),
+            None => {}
+        }
+        let is_here = match (self.names.revision)(&there.name) {
+            Some(point) => self.has_revision(point)?,
+            None => {
+                let mut others =
+                    (self.names.forms)(&there.name).into_iter().filter(|name| *name != there.name);
+                others.try_fold(false, |found, name| Ok(found || self.open(&name)?.is_some()))?
+            }
+        };
+        Ok(if is_here { Local::Here } else { Local::Missing })
+    }
+
+    /// The length of a blob that is here; `Some(None)`: (S12) it cannot be read, and is here all the same.
+    fn open(&self, name: &BlobName) -> Result<Option<Option<u64>>, VolumeError> {
+        match self.local.open(name) {
+            Ok(blob) => Ok(Some(Some(blob.len()))),
+            Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => Ok(Some(None)),
+            Err(VolumeError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn has_revision(&self, (backup, revision): (BackupId, u32)) -> Result<bool, VolumeError> {
+        let revisions = match self.revisions.get() {
+            Some(revisions) => revisions,
+            None => {
+                let listed = self.list_revisions()?;
+                self.revisions.get_or_init(|| listed)
+            }
+        };
+        Ok(revisions.get(&backup).is_some_and(|here| *here >= revision))
+    }
+
+    fn list_revisions(&self) -> Result<HashMap<BackupId, u32>, VolumeError> {
         let mut revisions = HashMap::new();
-        for entry in Kind::Point.folder().iter().flat_map(|folder| list_all(local, folder)) {
-            if let Some((backup, revision)) = revision_of(&entry?.name) {
-                let highest = revisions.entry(backup.to_owned()).or_insert(revision);
+        for entry in Kind::Point.folder().iter().flat_map(|folder| list_all(self.local, folder)) {
+            if let Some((backup, revision)) = (self.names.revision)(&entry?.name) {
+                let highest = revisions.entry(backup).or_insert(revision);
                 *highest = revision.max(*highest);
             }
         }
-        Ok(Self { local, revisions })
+        Ok(revisions)
     }
-
-    /// Returns true if the blob, in any form, or a later revision of the restore point is here.
-    pub(crate) fn has(&self, name: &BlobName) -> Result<bool, VolumeError> {
-        if Kind::of(name) == Some(Kind::Point) {
-            return Ok(self.has_revision(name));
-        }
-        for form in forms(name) {
-            match self.local.open(&form) {
-                // (S12) What cannot be read is here all the same.
-                Ok(_) | Err(VolumeError::Io { .. } | VolumeError::NotReadableNow { .. }) => return Ok(true),
-                Err(VolumeError::NotFound { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(false)
-    }
-
-    fn has_revision(&self, point: &BlobName) -> bool {
-        let known = |(backup, revision): (&str, u64)| {
-            self.revisions.get(backup).is_some_and(|here| *here >= revision)
-        };
-        revision_of(point).is_some_and(known)
-    }
-}
-
-/// A blob not encrypted, encrypted, and encrypted anew.
-fn forms(name: &BlobName) -> impl Iterator<Item = BlobName> {
-    let plain = name.as_str().trim_end_matches('-');
-    ["", "-", "--"].into_iter().filter_map(move |end| BlobName::new(format!("{plain}{end}")))
-}
-
-/// The id of a restore point, and the number of its revision. The folder changes with the name of the VM.
-fn revision_of(point: &BlobName) -> Option<(&str, u64)> {
-    let (backup, revision) = point.as_str().trim_end_matches('-').rsplit_once('.')?;
-    Some((backup.rsplit('/').next()?, revision.parse().ok()?))
 }
 
 /// Returns true if `volume` has containers.
@@ -197,25 +225,6 @@ fn revision_of(point: &BlobName) -> Option<(&str, u64)> {
 pub fn holds_blobs(volume: &dyn Volume) -> Result<bool, VolumeError> {
     let Some(folder) = Kind::Container.folder() else { return Ok(false) };
     Ok(list_all(volume, &folder).next().transpose()?.is_some())
-}
-
-/// A container of the bucket on the local volume.
-enum Local {
-    Here,
-    /// It has another length, so it is not what was copied.
-    Unequal {
-        len: u64,
-    },
-    Missing,
-}
-
-/// Looks for it by its own name first; then encrypted otherwise, or not: what a conversion replaced may still lie in the bucket.
-fn find(here: &Here<'_>, there: &BlobEntry) -> Result<Local, VolumeError> {
-    match here.local.open(&there.name) {
-        Ok(blob) if blob.len() != there.len => return Ok(Local::Unequal { len: blob.len() }),
-        _ => {}
-    }
-    Ok(if here.has(&there.name)? { Local::Here } else { Local::Missing })
 }
 
 /// (T10) An object that may be cold has its ends beside it; a request for each tells its storage class. Where the record has one

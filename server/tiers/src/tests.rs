@@ -17,10 +17,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use holdfast_types::clock::ManualClock;
+use holdfast_types::ids::BackupId;
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put, volume_suite};
 use holdfast_volume::{BlobName, MemoryVolume, Volume, VolumeError};
 
-use crate::{AbsentVolume, Copies, CopyError, Record, Remote, TieredVolume, survey, survey_missing};
+use crate::{AbsentVolume, Copies, CopyError, Names, Record, Remote, TieredVolume, survey, survey_missing};
 
 type Bucket = FaultyVolume<MemoryVolume>;
 
@@ -46,6 +47,21 @@ fn name(text: &str) -> BlobName {
 fn container(number: u32) -> String {
     format!("containers/0000000/{number:010}.data")
 }
+
+/// As encryption names blobs, and a point by the first letter of its restore point.
+pub(crate) const NAMES: Names = Names {
+    may_travel: |_| true,
+    forms: |name| {
+        let plain = name.as_str().trim_end_matches('-');
+        ["", "-", "--"].map(|end| self::name(&format!("{plain}{end}"))).into()
+    },
+    revision: |name| {
+        let plain = name.as_str().strip_prefix("points/")?.trim_end_matches('-');
+        let (backup, revision) = plain.rsplit_once('.')?;
+        let letter = *backup.rsplit('/').next()?.as_bytes().first()?;
+        Some((BackupId::from_bytes([letter; 16]), revision.parse().ok()?))
+    },
+};
 
 impl World {
     fn new() -> Self {
@@ -74,7 +90,7 @@ impl World {
     fn start_on(&self, local: Arc<dyn Volume>) -> Process {
         let remote = Remote::plain(&self.bucket);
         let clock = Arc::<ManualClock>::clone(&self.clock);
-        let volume = TieredVolume::new(local, remote, self.record(), |_| true, clock);
+        let volume = TieredVolume::new(local, remote, self.record(), NAMES, clock);
         let copies = volume.copies(NonZeroUsize::new(2).unwrap(), "here").unwrap();
         Process { volume, copies }
     }
@@ -404,7 +420,7 @@ fn a_record_that_is_lost_is_made_anew_of_the_bucket() {
     let local = Arc::new(MemoryVolume::new());
     let clock = Arc::<ManualClock>::clone(&world.clock);
     let remote = Remote::plain(&world.bucket);
-    let volume = TieredVolume::new(local, remote, Arc::new(record), |_| true, clock);
+    let volume = TieredVolume::new(local, remote, Arc::new(record), NAMES, clock);
     assert_eq!(list(&volume, "containers").len(), 5);
     assert!(volume.open(&name("repository")).is_ok());
     assert!(volume.open(&name("points/n/v/p.1")).is_ok());
@@ -455,7 +471,7 @@ fn what_may_not_travel_stays() {
         Arc::new(world.local.clone()),
         Remote::plain(&world.bucket),
         world.record(),
-        |name| name.as_str().ends_with('-') || name.as_str() == "repository",
+        Names { may_travel: |name| name.as_str().ends_with('-') || name.as_str() == "repository", ..NAMES },
         clock,
     );
     put(&volume, &container(1), b"plain");
@@ -474,7 +490,13 @@ fn what_may_not_travel_any_more_goes_from_there() {
     process.finish();
     let clock = Arc::<ManualClock>::clone(&world.clock);
     let remote = Remote::plain(&world.bucket);
-    let volume = TieredVolume::new(Arc::new(world.local.clone()), remote, world.record(), |_| false, clock);
+    let volume = TieredVolume::new(
+        Arc::new(world.local.clone()),
+        remote,
+        world.record(),
+        Names { may_travel: |_| false, ..NAMES },
+        clock,
+    );
     let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
     volume.remove(&name(&container(1))).unwrap();
     let last = copies.record().last_removal().unwrap();
@@ -527,6 +549,23 @@ fn what_could_not_be_read_is_tried_again() {
     process.finish();
     assert!(world.is_there(&container(1)));
     assert_eq!(process.copies.status().unreadable.len(), 0);
+}
+
+/// One that cannot be compared with what lies there keeps nothing else from being copied.
+#[test]
+fn what_cannot_be_compared_is_tried_again() {
+    let world = World::new();
+    for stored in [&world.stored, &world.local] {
+        put(stored, &container(1), b"one");
+    }
+    put(&world.local, &container(2), b"two");
+    let faulty = Arc::new(FaultyVolume::new(world.local.clone()));
+    let process = world.start_on(Arc::<FaultyVolume<MemoryVolume>>::clone(&faulty) as Arc<dyn Volume>);
+    world.record().lease_written("this server's").unwrap();
+    faulty.fail_next(OpKind::Read, 1, Fault::Io);
+    process.finish();
+    assert_eq!(process.copies.status().unreadable.len(), 1);
+    assert!(world.is_there(&container(2)));
 }
 
 /// (T12) What was sealed before the mark is in the bucket when it is said to be.

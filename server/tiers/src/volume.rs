@@ -14,7 +14,7 @@ use crate::evict::{FarBlob, evict, forget_ends};
 use crate::freeze::freeze;
 use crate::lease::Lease;
 use crate::record::{Record, RecordError};
-use crate::shared::{Asked, Asking, Remote, Shared, Travels};
+use crate::shared::{Asked, Asking, Names, Remote, Shared};
 use crate::waiting::{Kind, Waiting};
 
 /// See the crate's text.
@@ -31,14 +31,13 @@ impl TieredVolume {
         local: Arc<dyn Volume>,
         remote: Remote,
         record: Arc<Record>,
-        travels: Travels,
+        names: Names,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let waiting = Waiting::default();
         let (cold, archive_class, asked) = (Cold::new(&record, &clock), OnceLock::new(), Asked::default());
         // Nothing that lies in an archive is asked for by accident.
         let remote = Remote { reads: cold.gate(remote.reads), ..remote };
-        let may_travel = travels;
         let (asking, retention, thawed) = (Asking::default(), OnceLock::new(), OnceLock::new());
         let shared = Shared {
             local,
@@ -46,7 +45,7 @@ impl TieredVolume {
             record,
             waiting,
             clock,
-            may_travel,
+            names,
             cold,
             archive_class,
             asked,

@@ -157,6 +157,8 @@ struct MemoryBlob {
 }
 
 impl Blob for MemoryBlob {
+    fn drop_cached(&self) {}
+
     fn len(&self) -> u64 {
         self.bytes.len() as u64
     }

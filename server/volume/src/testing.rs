@@ -17,7 +17,7 @@ use crate::{BlobEntry, BlobName, Volume, list_all};
 pub use faulty::{CrashPoint, Damage, Failure, Fault, FaultyVolume, InFlight, OpKind};
 pub use locked::LockingVolume;
 pub use retention::retention_suite;
-pub use suite::volume_suite;
+pub use suite::{passes_on_drop_cached, volume_suite};
 pub use timer::{FixedRandom, ManualTimer};
 
 /// Seals a blob of `bytes`.

@@ -318,8 +318,9 @@ pub trait Blob: Send + Sync + fmt::Debug {
     }
 
     /// Has later reads come from where it lies and not from memory of the operating system, as far as that does what it is
-    /// asked: before what they say is taken for a proof or for damage. A volume around a volume passes it on.
-    fn drop_cached(&self) {}
+    /// asked: before what they say is taken for a proof or for damage. A volume around a volume passes it on; one that keeps
+    /// nothing there does nothing.
+    fn drop_cached(&self);
 
     /// Where it lies if that is an archive, as far as is known. A volume around a volume that has an archive passes it on.
     fn cold(&self) -> Option<ColdPlace> {

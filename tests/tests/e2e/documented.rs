@@ -43,7 +43,7 @@ const CORPUS_WORD: &str = "DIR";
 const EARLIER_WORD: &str = "FILE";
 const BACKUP_WORD: &str = "BACKUP";
 
-/// What the benchmark that is shown first leaves behind.
+/// Figures that the benchmark that is shown first leaves behind.
 const RESULTS: &str = "output/holdfast-bench/results.tsv";
 
 /// Development commands that are not run here, because they build other profiles, take minutes, need a machine of

@@ -136,7 +136,7 @@ fn kernel_zeroes(ask: impl Fn(FallocateFlags) -> rustix::io::Result<()>) -> io::
     for way in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
         match retry_on_intr(|| ask(way | FallocateFlags::KEEP_SIZE)) {
             Ok(()) => return Ok(true),
-            // Linux before 4.9 says of any device that it is none, later ones that a page of it is in use.
+            // ENODEV: any device, on Linux before 4.9. EBUSY: a page of the range is in use, on later ones.
             Err(
                 Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NOTTY | Errno::NODEV | Errno::BUSY,
             ) => {}

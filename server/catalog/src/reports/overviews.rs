@@ -67,8 +67,8 @@ pub struct VmQuery {
     pub vm: Option<String>,
     /// Part of the VM's or the namespace's name, in any case (of ASCII).
     pub search: Option<String>,
-    /// VMs without a complete restore point finished at or after this are stale; one finished more than a day after now
-    /// does not count, for a clock was ahead.
+    /// VMs without a complete restore point finished at or after this are stale; one finished later than
+    /// [`AHEAD_MS`](crate::AHEAD_MS) after now, or twice that, does not count, for a clock was ahead.
     pub stale_before_ms: i64,
     /// Stale ones, others, or both.
     pub stale: Option<bool>,

@@ -4,6 +4,7 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, count, id, int};
+use super::details::sorted::SortRoom;
 use super::select::Conditions;
 use crate::{
     ATTRIBUTED_GROUPS_MAX, AttributedBy, AttributedGroup, AttributionRecord, AttributionState,
@@ -83,10 +84,17 @@ pub(crate) fn groups(
     by: AttributedBy,
     namespaces: Option<&[NamespaceId]>,
     limit: u32,
+    room: &SortRoom,
 ) -> Result<Vec<AttributedGroup>> {
     if namespaces.is_some_and(<[_]>::is_empty) {
         return Ok(Vec::new());
     }
+    // (W17) No index has them in the order of groups.
+    let rows = connection
+        .prepare_cached("SELECT count(*) AS rows FROM attributed_backups")
+        .and_then(|mut s| s.query_row([], |row| count(row, "rows")))
+        .or_error("read")?;
+    room.expect(rows)?;
     let mut conditions = Conditions::default();
     conditions.in_namespaces("b.namespace_id", namespaces);
     let (name, joins, exclusive, group) = match by {

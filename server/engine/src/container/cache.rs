@@ -2,7 +2,7 @@
 //!
 //! Lock order: a loading slot, then the table; never the other way round.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use holdfast_proto::Fingerprint;
@@ -180,43 +180,68 @@ impl Table {
 /// Containers remembered. A miss asks each: some 16 cache misses, two microseconds a chunk of 16 KiB.
 const RECENT_MAX: usize = 16;
 
+/// (R9) Containers that a stream has begun to prove: what memory of the operating system had of them was dropped first, once,
+/// so that it reads ahead as ever.
+#[derive(Debug, Default)]
+pub struct Proving(HashSet<ContainerId>);
+
+impl Proving {
+    /// To be called before anything of the container is read.
+    pub fn begin(&mut self, container: &OpenContainer) {
+        if self.0.insert(container.id()) {
+            container.drop_cached();
+        }
+    }
+}
+
 /// A stream's most recent containers, the last one first. All of one namespace and class: the
 /// caller that pushes makes sure of it.
 #[derive(Debug, Default)]
-pub struct RecentDirectories(VecDeque<Arc<OpenContainer>>);
+pub struct RecentDirectories {
+    open: VecDeque<Arc<OpenContainer>>,
+    proving: Option<Proving>,
+}
 
 impl RecentDirectories {
+    /// For a stream that proves what it reads: each container is [read anew](Proving), from where it lies.
+    pub fn proving() -> Self {
+        Self { proving: Some(Proving::default()), ..Self::default() }
+    }
+
     /// Looks a chunk up: container, region, slot.
     pub fn find(&mut self, fingerprint: &Fingerprint) -> Option<(&Arc<OpenContainer>, u16, u16)> {
-        let mut containers = self.0.iter().enumerate();
+        let mut containers = self.open.iter().enumerate();
         let (place, (region, slot)) = containers.find_map(|(place, container)| {
             container.directory().locate(fingerprint).map(|found| (place, found))
         })?;
         self.bring_forward(place);
-        Some((self.0.front()?, region, slot))
+        Some((self.open.front()?, region, slot))
     }
 
     /// Remembers a container that just proved useful.
     pub fn push(&mut self, container: Arc<OpenContainer>) {
-        match self.0.iter().position(|known| known.id() == container.id()) {
+        match self.open.iter().position(|known| known.id() == container.id()) {
             Some(place) => self.bring_forward(place),
             None => {
-                self.0.truncate(RECENT_MAX - 1);
-                self.0.push_front(container);
+                if let Some(proving) = &mut self.proving {
+                    proving.begin(&container);
+                }
+                self.open.truncate(RECENT_MAX - 1);
+                self.open.push_front(container);
             }
         }
     }
 
     /// Forgets a container, for example because it was deleted: as long as it is open, its room is not free.
     pub fn forget(&mut self, id: holdfast_types::ids::ContainerId) {
-        self.0.retain(|container| container.id() != id);
+        self.open.retain(|container| container.id() != id);
     }
 
     fn bring_forward(&mut self, place: usize) {
         if place > 0
-            && let Some(container) = self.0.remove(place)
+            && let Some(container) = self.open.remove(place)
         {
-            self.0.push_front(container);
+            self.open.push_front(container);
         }
     }
 }

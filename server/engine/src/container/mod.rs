@@ -25,7 +25,7 @@ mod writer;
 use holdfast_types::ids::{ContainerClass, ContainerId};
 use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 
-pub use cache::{CacheLimits, ContainerCache, RecentDirectories};
+pub use cache::{CacheLimits, ContainerCache, Proving, RecentDirectories};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
 pub use reader::{CheckedBytes, OpenContainer, StoredRegion, read_header};

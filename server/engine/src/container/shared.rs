@@ -133,7 +133,7 @@ impl SharedRegions {
     ) -> Vec<Result<StoredRegion, ContainerError>> {
         // The regions of a salvaged container may have other numbers than those of the same container when it is whole.
         if self.limit_bytes == 0 || open.is_salvaged() {
-            return self.read_each(open, wanted);
+            return self.read_from_volume(open, wanted);
         }
         let (sources, mine) = self.find(open.id(), &wanted);
         // Before waiting for others, who may be waiting for these.
@@ -161,17 +161,8 @@ impl SharedRegions {
         found
     }
 
-    /// As [`SharedRegions::read`], but never from memory, be it ours or the operating system's.
+    /// As [`SharedRegions::read`], but never from memory.
     pub fn read_from_volume(
-        &self,
-        open: &OpenContainer,
-        wanted: Range<u16>,
-    ) -> Vec<Result<StoredRegion, ContainerError>> {
-        open.drop_cached();
-        self.read_each(open, wanted)
-    }
-
-    fn read_each(
         &self,
         open: &OpenContainer,
         wanted: Range<u16>,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use holdfast_types::ids::{ContainerId, NamespaceId};
+use holdfast_types::ids::{BackupId, ContainerId, NamespaceId};
 use holdfast_volume::{Blob, BlobName, Owner, VolumeError};
 
 use super::Engine;
@@ -99,6 +99,11 @@ impl Engine {
     /// The container that a blob holds; `None`: it holds none.
     pub fn container_in(blob: &BlobName) -> Option<ContainerId> {
         ContainerName::parse(blob).map(|name| name.id)
+    }
+
+    /// The restore point that a blob is a point of, and the revision; `None`: it is no point.
+    pub fn revision_in(blob: &BlobName) -> Option<(BackupId, u32)> {
+        PointName::parse(blob).map(|name| (name.backup, name.revision))
     }
 
     /// The restore point that a blob is the point of, if it is there.

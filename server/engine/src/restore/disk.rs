@@ -6,13 +6,14 @@ use std::sync::Arc;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 use holdfast_proto::region::sealed::Commitment;
 use holdfast_proto::{KeyId, v1};
-use holdfast_types::ids::{BackupId, NamespaceId, TokenId};
+use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId, TokenId};
 use v1::read_disk_response::Kind;
 
 use super::open::{OnDamage, OpenDisk};
 use super::plan::{Lost, ReadJob};
 use super::read::{self, Found};
 use super::windows::Windows;
+use crate::container::Proving;
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::fair::Tenant;
@@ -44,7 +45,8 @@ pub struct DiskReader {
     /// Set once anything was lost.
     lacks: bool,
     on_damage: OnDamage,
-    from: read::From,
+    /// None: regions may come from memory.
+    proving: Option<Proving>,
     failed: bool,
     /// On whose behalf it reads.
     tenant: Tenant,
@@ -102,7 +104,7 @@ impl DiskReader {
             lost: Vec::new(),
             lacks: false,
             on_damage,
-            from: read::From::Anywhere,
+            proving: None,
             failed: false,
             tenant: Tenant { namespace, token: TokenId::from_bytes([0; 16]) },
         })
@@ -110,8 +112,8 @@ impl DiskReader {
 
     /// Reads all data from the volume, also what is in memory for other restores: what it finds sound is sound there.
     #[must_use]
-    pub const fn from_volume(mut self) -> Self {
-        self.from = read::From::Volume;
+    pub fn from_volume(mut self) -> Self {
+        self.proving = Some(Proving::default());
         self
     }
 
@@ -211,10 +213,16 @@ impl DiskReader {
 
     fn begin(&mut self, job: ReadJob) {
         let disk = Arc::clone(&self.disk);
-        let (from, on_damage) = (self.from, self.on_damage);
+        let (from_volume, on_damage) = (self.proving.is_some(), self.on_damage);
+        if let Some(proving) = &mut self.proving
+            // What cannot be opened the job says.
+            && let Ok(open) = disk.core.store.containers.get(job.container, ContainerClass::Data)
+        {
+            proving.begin(&open);
+        }
         let task =
             task::spawn(&self.disk.core.read_pool, self.tenant, "reading regions for a restore", move || {
-                read::run(&disk, &job, from, on_damage).map_err(|error| disk.name_damage(error))
+                read::run(&disk, &job, from_volume, on_damage).map_err(|error| disk.name_damage(error))
             });
         self.begun.push_back(Begun::Job(task));
     }

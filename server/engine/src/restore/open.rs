@@ -24,8 +24,8 @@ pub enum OnDamage {
 }
 
 impl OnDamage {
-    /// Returns true if `error` costs only the data it is about. (R4) Data that cannot be read at the moment ends any reader: the error says nothing
-    /// of what is stored.
+    /// Returns true if `error` costs only the data it is about. (R4) Data that cannot be read at the moment ends any reader: the
+    /// error says nothing of what is stored.
     pub(super) const fn goes_on(self, error: &EngineError) -> bool {
         matches!(self, Self::Report) && matches!(error, EngineError::Damaged(_) | EngineError::Unsupported(_))
     }

@@ -12,20 +12,11 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::store::ReadChunk;
 
-/// Where regions may come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum From {
-    /// Memory, where another restore has just read them.
-    Anywhere,
-    /// Only the volume: to prove what is there.
-    Volume,
-}
-
-/// Reads a job's regions. One that is damaged does not take its neighbours with it.
+/// Reads a job's regions, or those that another restore has just read, unless only the volume counts. One that is damaged does not take its neighbours with it.
 pub(super) fn run(
     disk: &OpenDisk,
     job: &ReadJob,
-    from: From,
+    from_volume: bool,
     on_damage: OnDamage,
 ) -> Result<Found, EngineError> {
     let mut found = Found { regions: Vec::with_capacity(job.regions.len()), lost: Vec::new(), on_damage };
@@ -41,10 +32,8 @@ pub(super) fn run(
     };
     // (R2) Wherever it comes from, the payload was checked against its CRC.
     let shared = disk.core.store.containers.shared();
-    let stored = match from {
-        From::Anywhere => shared.read(&open, job.span()),
-        From::Volume => shared.read_from_volume(&open, job.span()),
-    };
+    let stored =
+        if from_volume { shared.read_from_volume(&open, job.span()) } else { shared.read(&open, job.span()) };
     assert_eq!(stored.len(), job.regions.len(), "regions of {} for a restore", open.name());
     for (read, region) in job.regions.iter().zip(stored) {
         match region.and_then(|region| message(&disk.core, &open, read, &region)) {

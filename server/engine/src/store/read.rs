@@ -243,6 +243,11 @@ impl NodeReader {
         Self { sound_only: true, ..Self::new(store, domain) }
     }
 
+    /// As [`NodeReader::new`], of what lies on the volume (R9).
+    pub(crate) fn proving(store: Arc<ChunkStore>, domain: Domain) -> Self {
+        Self { recent: Mutex::new(RecentDirectories::proving()), ..Self::new(store, domain) }
+    }
+
     /// Returns whether nothing out of damaged containers counts.
     pub(crate) const fn is_sound_only(&self) -> bool {
         self.sound_only

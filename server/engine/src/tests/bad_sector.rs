@@ -35,6 +35,10 @@ struct BadBlob {
 }
 
 impl Blob for BadBlob {
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
+
     fn len(&self) -> u64 {
         self.inner.len()
     }

@@ -240,6 +240,10 @@ impl Faulted {
 }
 
 impl Blob for FaultedBlob {
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
+
     fn len(&self) -> u64 {
         self.inner.len()
     }

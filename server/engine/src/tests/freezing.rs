@@ -68,6 +68,10 @@ impl Blob for FarBlob {
         false
     }
 
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
+
     fn cold(&self) -> Option<ColdPlace> {
         let places = self.places.lock();
         let is_certain = !places.unsure.contains(&self.name);

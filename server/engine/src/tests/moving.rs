@@ -56,6 +56,10 @@ impl Blob for FarBlob {
     fn is_at_hand(&self) -> bool {
         false
     }
+
+    fn drop_cached(&self) {
+        self.inner.drop_cached();
+    }
 }
 
 impl Volume for Tiered {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdfast_types::ids::{ContainerClass, ContainerId, SessionId};
-use holdfast_volume::testing::{FaultyVolume, list, put};
+use holdfast_volume::testing::{Damage, FaultyVolume, list, put};
 use holdfast_volume::{MemoryVolume, Volume as _};
 
 use super::agent::{backup, request, restore, send_disk, start};
@@ -11,8 +11,10 @@ use super::{Bench, noise};
 use crate::check::CheckOptions;
 use crate::container::{ContainerName, list_containers};
 use crate::engine::Engine;
+use crate::error::EngineError;
 use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step};
+use crate::parity;
 use crate::parity_job::ParityScheme;
 use crate::scrub::Load;
 
@@ -75,6 +77,23 @@ pub(super) fn flip(volume: &MemoryVolume, name: ContainerName, at: usize) {
     let mut bytes = volume.get(&name.blob()).unwrap().to_vec();
     bytes[at] ^= 4;
     volume.replace(&name.blob(), bytes);
+}
+
+/// (R9) A page that was read before the disk rotted proves nothing, and one that arrived altered is no damage.
+#[test]
+fn what_memory_says_proves_no_parity() {
+    let (_bench, memory, engine, _) = protected(1);
+    let volume = FaultyVolume::new(memory);
+    let name = list(&volume, "parity").remove(0).name;
+    let number = parity::parse(&name).unwrap();
+    let prove = || parity::prove(&volume, engine.repository_id(), number, &mut |_| true);
+    let offset = volume.open(&name).unwrap().len() - 5000;
+    let flip = Damage::FlipBit { offset, bit: 0 };
+    volume.cache(&name, Some(&flip)).unwrap();
+    assert!(prove().unwrap());
+    volume.damage(&name, &flip).unwrap();
+    volume.cache(&name, None).unwrap();
+    assert!(matches!(prove(), Err(EngineError::Damaged(_))));
 }
 
 #[test]

@@ -305,6 +305,10 @@ impl Volume for Together {
 }
 
 impl Blob for TogetherBlob {
+    fn drop_cached(&self) {
+        self.0.drop_cached();
+    }
+
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -375,6 +379,10 @@ impl Blob for AwayBlob {
 
     fn is_at_hand(&self) -> bool {
         false
+    }
+
+    fn drop_cached(&self) {
+        self.0.drop_cached();
     }
 }
 

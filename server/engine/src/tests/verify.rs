@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use holdfast_catalog::PageRequest;
 use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_proto::v1::read_disk_response::Kind;
 use holdfast_types::ids::{BackupId, ContainerClass};
 use holdfast_volume::MemoryVolume;
+use holdfast_volume::testing::{Damage, FaultyVolume};
 
 use super::agent::{backup, request, send_disk_claiming, start_as, starter};
 use super::{Bench, namespace, noise};
@@ -33,6 +35,36 @@ fn a_sound_restore_point_is_read_whole() {
     let expected = VerifyReport { bytes: (3 * EXTENT + 77) as u64, ..VerifyReport::default() };
     assert_eq!(report, expected);
     assert!(report.is_sound());
+}
+
+/// (R9) It rotted after it was read last: at the server, and at an agent.
+#[test]
+fn what_memory_says_proves_no_restore_point() {
+    for class in [ContainerClass::Data, ContainerClass::Recipe] {
+        let bench = Bench::new();
+        let volume = Arc::new(FaultyVolume::new(MemoryVolume::new()));
+        let engine = bench.open(Arc::<FaultyVolume<_>>::clone(&volume));
+        let id = backup(&engine, "web", &[("root", &noise(1, 3 * EXTENT))]).unwrap().backup_id;
+        engine.shutdown().unwrap();
+        drop(engine);
+        for (name, _) in list_containers(&*volume).unwrap().containers {
+            if name.class == class {
+                volume.damage(&name.blob(), &Damage::FlipBit { offset: 5000, bit: 0 }).unwrap();
+            }
+            volume.cache(&name.blob(), None).unwrap();
+        }
+        let engine = bench.open(Arc::<FaultyVolume<_>>::clone(&volume));
+        assert!(!verify(&engine, &id).is_sound(), "{class:?}");
+        if class == ContainerClass::Data {
+            for (name, _) in list_containers(&*volume).unwrap().containers {
+                volume.cache(&name.blob(), None).unwrap();
+            }
+            let backup = id.parse().unwrap();
+            let reader = engine.read_disk_past_damage(namespace(&engine), backup, "root", 0, 0).unwrap();
+            let mut messages = reader.from_volume().map(|message| message.unwrap().kind);
+            assert!(messages.any(|kind| matches!(kind, Some(Kind::Damaged(_)))));
+        }
+    }
 }
 
 #[test]

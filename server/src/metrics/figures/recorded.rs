@@ -237,7 +237,7 @@ fn namespaces(
     Ok(sums)
 }
 
-/// Of the day before now; a clock that was ahead counts for no other.
+/// Counts the runs of the last 24 hours; those that a clock was ahead for are of no day.
 fn runs(catalog: &Catalog, now_ms: i64) -> Result<Runs, ServiceError> {
     let filter = DetailFilter {
         since_ms: Some(now_ms.saturating_sub(DAY_MS)),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_engine::clock::Clock;
@@ -13,50 +14,57 @@ use holdfast_tiers::{
     FetchError, Fetched, Holder, Missing, Record, SurveyError, has_moved_containers, holds_blobs,
     note_made_of_bucket, survey, survey_missing,
 };
-use holdfast_volume::{BlobName, Volume, VolumeError};
+use holdfast_volume::{BlobName, LocalVolume, Volume, VolumeError};
 
 use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::memory::Budget;
 use crate::repository::tiers::{
-    Bucket, Requests, make_record, needs_its_bucket, open, open_bucket, record_error, record_path,
+    Bucket, Requests, make_record, names, needs_its_bucket, open, open_bucket, record_error, record_path,
 };
 
 /// Blobs brought at once: each takes as long as its requests, however small it is, and holds a piece of 1 MiB.
 const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
-/// Brings what a server made of the bucket alone should have at hand: all but data containers.
+/// Brings what a server made of the bucket alone should have at hand into the folder `blobs`: all but data containers. Nothing is
+/// made here before the bucket was listed.
 ///
 /// # Errors
 /// When the bucket cannot be reached or holds nothing of a repository; when nothing can be written here.
 pub(super) fn bring(
-    local: Arc<dyn Volume>,
+    blobs: PathBuf,
     settings: &Settings,
     budget: &Budget,
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<dyn Volume>, Brought), ServiceError> {
-    let made_here = Arc::clone(&local);
-    let opened = open(local, open_bucket(settings)?, settings, budget, clock)?;
-    let Some((volume, tiers)) = opened else { return Err(ServiceError::defect("no bucket is named")) };
-    let Some(bucket) = &tiers.bucket else { return Err(ServiceError::defect("no bucket is named")) };
+    let no_bucket = || ServiceError::defect("no bucket is named");
+    let bucket = open_bucket(settings)?.ok_or_else(no_bucket)?;
+    let location = bucket.location.clone();
     let unavailable = |error: &dyn fmt::Display| {
-        ServiceError::new(ErrorCode::Unavailable, format!("cannot read {}: {error}", tiers.location))
+        ServiceError::new(ErrorCode::Unavailable, format!("cannot read {location}: {error}"))
     };
-    let blobs = survey(&**bucket, tiers.copies.record()).map_err(|error| match error {
-        SurveyError::Volume(error) => unavailable(&error),
-        SurveyError::Record(error) => record_error(error),
+    // Anew each time: an earlier try may have been of another place, or know what has gone since.
+    let count = make_record(&record_path(&settings.data_dir), &location, |record| {
+        let surveyed = survey(&*bucket.store, record).map_err(|error| match error {
+            SurveyError::Volume(error) => unavailable(&error),
+            SurveyError::Record(error) => record_error(error),
+        });
+        surveyed.map(|count| (count, count > 0))
     })?;
-    if blobs == 0 {
-        return Err(ServiceError::invalid(format!("{} holds nothing of a repository", tiers.location)));
+    if count == 0 {
+        return Err(ServiceError::invalid(format!("{location} holds nothing of a repository")));
     }
+    let local: Arc<dyn Volume> = Arc::new(LocalVolume::open(blobs).map_err(EngineError::from)?);
+    let (volume, tiers) =
+        open(Arc::clone(&local), Some(bucket), settings, budget, clock)?.ok_or_else(no_bucket)?;
     let recipe = |name: &BlobName| name_above(name).as_str().ends_with(".recipe");
-    note_made_of_bucket(&*made_here).map_err(EngineError::from)?;
+    note_made_of_bucket(&*local).map_err(EngineError::from)?;
     let fetched = volume.fetch(recipe, FETCH_THREADS).map_err(|error| match error {
         FetchError::Volume(error) => unavailable(&error),
         FetchError::Record(error) => record_error(error),
     })?;
     let writer = tiers.copies.other_writer().map_err(|error| unavailable(&error))?;
-    let brought = Brought { blobs, fetched, requests: tiers.requests(), writer };
+    let brought = Brought { blobs: count, fetched, requests: tiers.requests(), writer };
     Ok((Arc::new(volume), brought))
 }
 
@@ -112,10 +120,12 @@ pub(super) fn find_missing(
     let (location, without) = (bucket.location.clone(), without(&**local)?);
     let path = record_path(&settings.data_dir);
     let look = |record: &Record| -> Result<Missing, ServiceError> {
-        survey_missing(&**local, &*bucket.store, record).map_err(|error| match error {
-            SurveyError::Volume(error) => volume_error(error, &location, without),
-            SurveyError::Record(error) => record_error(error),
-        })
+        survey_missing(&**local, &*bucket.store, record, names(settings.s3_plain)).map_err(
+            |error| match error {
+                SurveyError::Volume(error) => volume_error(error, &location, without),
+                SurveyError::Record(error) => record_error(error),
+            },
+        )
     };
     let Missing { count, unequal, points } = if Record::is_at(&path).map_err(record_error)? {
         look(&Record::open_or_create(&path, &location).map_err(record_error)?)?

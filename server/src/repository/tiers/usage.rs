@@ -44,7 +44,7 @@ impl Requests {
         self
     }
 
-    /// What was made since `earlier`, which is of the same process.
+    /// Returns the requests made since `earlier`, which is of the same process.
     fn since(mut self, earlier: &Self) -> Self {
         for (made, before) in self.made.iter_mut().zip(earlier.made) {
             *made = made.saturating_sub(before);
@@ -55,7 +55,7 @@ impl Requests {
         self
     }
 
-    /// Of a kind.
+    /// Returns the requests of a kind.
     pub(crate) fn made(&self, kind: RequestKind) -> u64 {
         RequestKind::ALL.into_iter().zip(self.made).find(|(of, _)| *of == kind).map_or(0, |(_, made)| made)
     }

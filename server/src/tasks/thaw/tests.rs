@@ -156,8 +156,14 @@ impl Site {
         let local = Arc::new(MemoryVolume::new());
         put(&*local, "repository", b"this one");
         let dyn_clock = Arc::<ManualClock>::clone(&clock);
-        let volume =
-            TieredVolume::new(local, Remote::plain(&bucket), record, |_| true, dyn_clock).archiving_to(CLASS);
+        let volume = TieredVolume::new(
+            local,
+            Remote::plain(&bucket),
+            record,
+            crate::repository::names(true),
+            dyn_clock,
+        )
+        .archiving_to(CLASS);
         let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
         let name = |number: u32| BlobName::new(format!("containers/0000000/{number:010}.data")).unwrap();
         let names: Vec<BlobName> = (1..=3).map(name).collect();

@@ -8,6 +8,7 @@ use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, list, put};
 use holdfast_volume::{BlobName, MemoryVolume, RemoteVolume as _, Volume as _};
 
 use super::*;
+use crate::tests::NAMES;
 use crate::{Copies, Record, Remote, TieredVolume, survey};
 
 type Bucket = Arc<FaultyVolume<MemoryVolume>>;
@@ -43,7 +44,7 @@ impl Folder {
     fn start(&self, bucket: &Bucket) -> Process {
         let (local, remote) = (Arc::new(self.local.clone()), Remote::plain(bucket));
         let clock = Arc::new(ManualClock::new(1_000_000));
-        let volume = TieredVolume::new(local, remote, Arc::new(self.record()), |_| true, clock);
+        let volume = TieredVolume::new(local, remote, Arc::new(self.record()), NAMES, clock);
         let copies = volume.copies(NonZeroUsize::MIN, self.name).unwrap();
         Process { volume, copies }
     }
@@ -281,10 +282,33 @@ fn a_missing_lease_does_not_let_a_drill_remove_anything() {
     first.start(&bucket).write("containers/1");
     survey(&*bucket, &drill.record()).unwrap();
     let b = drill.start(&bucket);
-    b.volume.remove(&name("containers/1")).unwrap();
+    put(&b.volume, "snapshots/9", b"of the drill");
     assert_eq!(b.refused(), "first");
     bucket.remove(&name(NAME)).unwrap();
-    let error = b.work().unwrap_err();
+    let check = || {
+        let error = drill.start(&bucket).work().unwrap_err();
+        assert!(matches!(error, CopyError::NoLease { more: 1, fewer: 0 }), "{error}");
+    };
+    // Before it is to remove anything, and after.
+    check();
+    b.volume.remove(&name("containers/1")).unwrap();
+    check();
+    assert!(stored.get(&name("containers/1")).is_some());
+}
+
+/// (T8) A server that saw that it lost the bucket is not the last to have written there, although it wrote there once.
+#[test]
+fn a_missing_lease_does_not_go_back_to_who_lost_the_bucket() {
+    let (stored, bucket) = bucket();
+    let first = Folder::new("first");
+    let a = first.start(&bucket);
+    a.write("containers/1");
+    bucket.remove(&name(NAME)).unwrap();
+    put(&stored, NAME, b"name another\n");
+    a.volume.remove(&name("containers/1")).unwrap();
+    assert_eq!(a.refused(), "another");
+    bucket.remove(&name(NAME)).unwrap();
+    let error = a.work().unwrap_err();
     assert!(matches!(error, CopyError::NoLease { more: 1, fewer: 0 }), "{error}");
     assert!(stored.get(&name("containers/1")).is_some());
 }

@@ -101,6 +101,18 @@ impl Record {
         self.set_cold(name, class, true)
     }
 
+    /// As [`Record::add`], of a blob in an archive: both become known together, or a backup could count on it in between.
+    pub(crate) fn add_cold(&self, name: &BlobName, len: u64, class: &str) -> Result<(), RecordError> {
+        let mut connection = self.0.lock();
+        let tx = connection.transaction().map_err(sql("write"))?;
+        let len = i64::try_from(len).unwrap_or(i64::MAX);
+        let insert = "INSERT OR REPLACE INTO copied (name, len) VALUES (?1, ?2)";
+        tx.execute(insert, params![name.as_str(), len]).map_err(sql("write"))?;
+        let insert = "INSERT OR REPLACE INTO cold (name, class, is_done) VALUES (?1, ?2, 1)";
+        tx.execute(insert, params![name.as_str(), class]).map_err(sql("write"))?;
+        tx.commit().map_err(sql("write"))
+    }
+
     /// Of what lies there no more nothing is kept: its name may be another's.
     fn set_cold(&self, name: &BlobName, class: &str, is_done: bool) -> Result<(), RecordError> {
         let set = "INSERT OR REPLACE INTO cold (name, class, is_done)

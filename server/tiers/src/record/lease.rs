@@ -19,11 +19,11 @@ fn split(texts: Option<&str>) -> Vec<String> {
 pub(crate) struct KnownLease {
     /// Of this data folder.
     pub(crate) server: String,
-    /// What was written last.
+    /// The text written last, unless another server has written since.
     pub(crate) written: Option<String>,
     /// What was about to be, since then: one of them may have been, however late.
     pub(crate) writing: Vec<String>,
-    /// What may be replaced, although another server wrote it; empty: no lease, although the bucket has changed.
+    /// Text that may be replaced, although another server wrote it; empty: no lease, although the bucket has changed.
     pub(crate) take_over: Option<String>,
 }
 
@@ -64,11 +64,13 @@ impl Record {
         self.lease_set(set, text)
     }
 
-    /// Another server wrote this; empty: none lies there. Where one does, a permission to write where none did ends: unlike
-    /// that to replace a text, which no one writes twice, it would hold for the next time as well.
+    /// Another server wrote this; empty: none lies there. Where one does, this server is not the last to have written, and a
+    /// permission to write where none lay ends: unlike that to replace a text, which no one writes twice, it would hold for
+    /// the next time as well.
     pub(crate) fn lease_seen(&self, text: &str) -> Result<(), RecordError> {
         let set = "UPDATE lease SET seen = ?1,
-                take_over = CASE WHEN ?1 <> '' AND take_over = '' THEN NULL ELSE take_over END
+                written = CASE WHEN ?1 = '' THEN written END,
+                take_over = CASE WHEN ?1 = '' OR take_over <> '' THEN take_over END
             WHERE id = 1";
         self.lease_set(set, text)
     }

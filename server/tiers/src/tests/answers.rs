@@ -37,7 +37,7 @@ impl Site {
     fn start(&self) -> Process {
         let clock = Arc::<ManualClock>::clone(&self.world.clock);
         let (local, remote) = (Arc::new(self.world.local.clone()), Remote::plain(&self.bucket));
-        let volume = TieredVolume::new(local, remote, self.world.record(), |_| true, clock);
+        let volume = TieredVolume::new(local, remote, self.world.record(), NAMES, clock);
         let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
         Process { volume, copies }
     }

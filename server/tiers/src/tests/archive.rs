@@ -35,9 +35,8 @@ impl Site {
     fn start(&self) -> Process {
         let clock = Arc::<ManualClock>::clone(&self.world.clock);
         let local = Arc::new(self.world.local.clone());
-        let volume =
-            TieredVolume::new(local, Remote::plain(&self.bucket), self.world.record(), |_| true, clock)
-                .archiving_to(CLASS);
+        let volume = TieredVolume::new(local, Remote::plain(&self.bucket), self.world.record(), NAMES, clock)
+            .archiving_to(CLASS);
         let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
         Process { volume, copies }
     }

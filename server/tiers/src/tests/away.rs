@@ -9,7 +9,7 @@ fn work_goes_on_while_the_bucket_is_away() {
     let record = world.record();
     let absent = Remote::plain(&Arc::new(AbsentVolume::new("it is away")));
     let clock = Arc::<ManualClock>::clone(&world.clock);
-    let volume = TieredVolume::new(Arc::new(world.local.clone()), absent, record, |_| true, clock);
+    let volume = TieredVolume::new(Arc::new(world.local.clone()), absent, record, NAMES, clock);
     let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
     volume.discard_unfinished().unwrap();
     put(&volume, &container(1), b"one");

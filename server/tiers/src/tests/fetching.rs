@@ -11,9 +11,9 @@ use crate::{Missing, SurveyError};
 const LONG: usize = 3 << 20;
 
 impl World {
-    /// What a recovery finds that lists the bucket.
+    /// Surveys the bucket as a recovery does.
     fn missing(&self) -> Result<Missing, SurveyError> {
-        survey_missing(&self.local, &*self.bucket, &self.record())
+        survey_missing(&self.local, &*self.bucket, &self.record(), NAMES)
     }
 }
 

@@ -29,7 +29,7 @@ impl Locking {
         let remote = Remote::plain(&self.bucket);
         let clock = Arc::<ManualClock>::clone(&self.world.clock);
         let local = Arc::new(self.world.local.clone());
-        let volume = TieredVolume::new(local, remote, self.world.record(), |_| true, clock)
+        let volume = TieredVolume::new(local, remote, self.world.record(), NAMES, clock)
             .retaining(LockMode::Compliance);
         let copies = volume.copies(NonZeroUsize::new(2).unwrap(), "here").unwrap();
         Process { volume, copies }
@@ -474,7 +474,7 @@ fn the_audit_finds_what_does_not_stay() {
         Arc::new(locking.world.local.clone()),
         Remote::plain(&locking.bucket),
         locking.world.record(),
-        |_| true,
+        NAMES,
         Arc::<ManualClock>::clone(&locking.world.clock),
     );
     let copies = plain.copies(NonZeroUsize::MIN, "here").unwrap();

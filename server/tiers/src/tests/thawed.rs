@@ -71,11 +71,10 @@ impl Site {
     fn start_with(&self, folder: Result<Arc<dyn Volume>, VolumeError>) -> Process {
         let clock = Arc::<ManualClock>::clone(&self.world.clock);
         let local = Arc::new(self.world.local.clone());
-        let volume =
-            TieredVolume::new(local, Remote::plain(&self.bucket), self.world.record(), |_| true, clock)
-                .archiving_to("DEEP_ARCHIVE")
-                .keeping_thawed(folder, self.limits)
-                .unwrap();
+        let volume = TieredVolume::new(local, Remote::plain(&self.bucket), self.world.record(), NAMES, clock)
+            .archiving_to("DEEP_ARCHIVE")
+            .keeping_thawed(folder, self.limits)
+            .unwrap();
         let copies = volume.copies(NonZeroUsize::MIN, "here").unwrap();
         Process { volume, copies }
     }

@@ -1,4 +1,7 @@
+use std::io::IoSliceMut;
 use std::os::unix::fs::PermissionsExt as _;
+
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::*;
 use crate::BlobEntry;
@@ -22,6 +25,26 @@ fn conforms() {
         let folder = tempfile::tempdir().unwrap();
         Box::new(InTempFolder(LocalVolume::open(folder.path().join("deep/root")).unwrap(), folder))
     });
+}
+
+/// (R9) Where the kernel tells whether it would have to read.
+#[test]
+fn a_blob_that_is_dropped_is_read_from_the_disk() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let volume = LocalVolume::open(folder.path()).unwrap();
+    put(&volume, "a", &[7; 1 << 16]);
+    let blob = volume.open(&name("a")).unwrap();
+    blob.read_at(0, &mut [0; 1 << 16]).unwrap();
+    let file = File::open(folder.path().join("a")).unwrap();
+    let at_hand = || {
+        let mut buffer = [0; 1 << 16];
+        rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut buffer)], 0, ReadWriteFlags::NOWAIT)
+    };
+    if at_hand() != Ok(1 << 16) {
+        return;
+    }
+    blob.drop_cached();
+    assert_eq!(at_hand(), Err(Errno::AGAIN));
 }
 
 #[test]

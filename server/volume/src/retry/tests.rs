@@ -1,5 +1,7 @@
 use super::*;
-use crate::testing::{Fault, FaultyVolume, FixedRandom, ManualTimer, OpKind, put, volume_suite};
+use crate::testing::{
+    Fault, FaultyVolume, FixedRandom, ManualTimer, OpKind, passes_on_drop_cached, put, volume_suite,
+};
 use crate::{LIST_PAGE_ENTRIES, MemoryVolume};
 
 type Faulty = FaultyVolume<MemoryVolume>;
@@ -44,6 +46,8 @@ const REPEATED: [OpKind; 5] = [OpKind::Create, OpKind::Open, OpKind::Read, OpKin
 #[test]
 fn conforms() {
     volume_suite(|| Box::new(retrying(policy()).2));
+    let (below, _, volume) = retrying(policy());
+    passes_on_drop_cached(&below, &volume);
 }
 
 #[test]

@@ -36,7 +36,7 @@ struct State {
     capacity_bytes: Option<u64>,
     used_bytes: u64,
     damaged: HashMap<BlobName, Bytes>,
-    /// What memory has of blobs.
+    /// Blobs as memory has them.
     cached: HashMap<BlobName, Bytes>,
     refused: HashMap<BlobName, Fault>,
 }
@@ -130,6 +130,11 @@ impl<V: Volume> FaultyVolume<V> {
         damage.iter().for_each(|damage| damage.apply(&mut bytes));
         self.state.lock().cached.insert(name.clone(), bytes.into());
         Ok(())
+    }
+
+    /// Returns true if memory has a blob.
+    pub fn has_cached(&self) -> bool {
+        !self.state.lock().cached.is_empty()
     }
 
     /// Opening a blob fails in this way until it is [given](FaultyVolume::give).

@@ -4,8 +4,8 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use super::{list, put};
-use crate::{Blob, BlobEntry, BlobName, Volume, VolumeError, list_all};
+use super::{FaultyVolume, list, put};
+use crate::{Blob, BlobEntry, BlobName, MemoryVolume, Volume, VolumeError, list_all};
 
 fn name(text: &str) -> BlobName {
     BlobName::new(text).unwrap()
@@ -42,6 +42,18 @@ pub fn volume_suite(make: impl Fn() -> Box<dyn Volume>) {
         println!("{check} on {volume:?}");
         run(&*volume);
     }
+}
+
+/// Checks that `volume`, around `below`, has later reads come from where a blob lies.
+pub fn passes_on_drop_cached(below: &FaultyVolume<MemoryVolume>, volume: &dyn Volume) {
+    put(volume, "containers/a", b"hello");
+    let blob = volume.open(&name("containers/a")).unwrap();
+    for entry in list(below, "containers") {
+        below.cache(&entry.name, None).unwrap();
+    }
+    assert!(below.has_cached());
+    blob.drop_cached();
+    assert!(!below.has_cached());
 }
 
 fn round_trip(volume: &dyn Volume) {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::MemoryVolume;
-use crate::testing::{ManualTimer, list, put, volume_suite};
+use crate::testing::{FaultyVolume, ManualTimer, list, passes_on_drop_cached, put, volume_suite};
 
 fn name(text: &str) -> BlobName {
     BlobName::new(text).unwrap()
@@ -28,6 +28,9 @@ fn waits(timer: &ManualTimer, work: impl FnOnce()) -> Duration {
 #[test]
 fn conforms() {
     volume_suite(|| Box::new(throttled(rates(1 << 20, 100), rates(1 << 20, 100)).1));
+    let (below, timer) = (Arc::new(FaultyVolume::new(MemoryVolume::new())), Arc::new(ManualTimer::default()));
+    let inner = Arc::<FaultyVolume<_>>::clone(&below);
+    passes_on_drop_cached(&below, &ThrottleVolume::new(inner, Rates::default(), Rates::default(), timer));
 }
 
 #[test]

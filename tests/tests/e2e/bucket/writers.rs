@@ -1,6 +1,6 @@
 //! Two servers and one bucket.
 
-use holdfast_bucket::Op;
+use holdfast_bucket::{BUCKET, Op};
 use holdfast_tests::{Disk, Server};
 use rustix::process::{Signal, kill_process};
 
@@ -28,6 +28,11 @@ fn a_bucket_has_one_writer() {
     site.wait_up_to_date(&first);
 
     // Made of the bucket while the first one runs, as for a drill: it reads, and writes nothing.
+    // A wrong name leaves the folder as it was.
+    let wrong = format!("s3://{BUCKET}/elsewhere");
+    let (status, said) =
+        site.maintain(&second, "recover", &["--from", &wrong, "--kit", kit.to_str().unwrap()]);
+    assert!(!status.success() && said.contains("holds nothing of a repository"), "{said}");
     let (status, said) = site.recover(&second, &kit);
     assert!(status.success(), "{said}");
     let b = site.start(&second);
@@ -66,4 +71,31 @@ fn a_bucket_has_one_writer() {
     assert_eq!(distinct.len(), 3, "each process has a number: {writers:?}");
     stop(a);
     stop(b);
+}
+
+/// The lease is gone, and an object with it: the server that wrote it asks first, and goes on when it is told to.
+#[test]
+fn a_bucket_that_lost_its_lease_is_written_to_on_request() {
+    let site = Site::new();
+    let data_dir = site.path("repository");
+    let server = site.start(&data_dir);
+    let disk = Disk::of_noise(site.path("disk.raw"), 33, 6 << 20);
+    server.agent().back_up("web", &[disk.arg()]);
+    site.wait_up_to_date(&data_dir);
+    stop(server);
+    let lost = site.copies("containers").remove(0);
+    site.bucket.delete("site/lease");
+    site.bucket.delete(&lost);
+
+    let server = site.start(&data_dir);
+    disk.put(0, b"the second backup");
+    server.agent().back_up("web", &[disk.arg()]);
+    let failure = site.wait_for_failure(&data_dir, "the bucket's lease is missing");
+    assert!(failure.contains("0 objects more, 1 fewer"), "{failure}");
+    let name = site.status(&data_dir)["other_writer"].as_str().unwrap().to_owned();
+    let (status, said) = site.maintain(&data_dir, "tier", &["take-over", "--from", &name]);
+    assert!(status.success(), "{said}");
+    site.wait_for_points(2);
+    assert!(site.bucket.keys().contains(&"site/lease".to_owned()));
+    stop(server);
 }

@@ -359,7 +359,7 @@ fn what_is_cancelled_is_not_made_zero_and_no_one_holds_the_target_afterwards() {
     assert_eq!(target.state.lock().zeros_begun, 1);
 }
 
-/// What was bad of an extent that is read again may be sound in another copy.
+/// A bad range of an extent that is read again may be sound in another copy.
 #[test]
 fn bad_ranges_of_what_is_read_again_are_forgotten() {
     let extent = u64::from(EXTENT_BYTES);

@@ -11,10 +11,11 @@ use super::super::details::filter;
 use super::super::details::sums::{self, Reading, kept};
 use super::super::namespaces as table;
 use super::super::select::Conditions;
+use super::not_ahead;
 use super::vms::LATEST;
 use crate::wire::add_to;
 use crate::{
-    AHEAD_MS, BackupCost, DetailFilter, FAILED_ROWS_PER_VM_MAX, JobOverview, LastRun, NamespaceOverview,
+    BackupCost, DetailFilter, FAILED_ROWS_PER_VM_MAX, JobOverview, LastRun, NamespaceOverview,
     RepositoryOverview, Result, WindowTotals,
 };
 
@@ -118,12 +119,15 @@ pub(crate) fn jobs(
         kept::add(totals, &kept.sums);
         Ok(())
     })?;
-    let select = "SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.runs, (SELECT r.id FROM runs r \
-         WHERE r.job_id = j.id ORDER BY r.started_ms DESC, r.id DESC LIMIT 1) AS last_run \
-         FROM jobs j JOIN namespaces n ON n.id = j.namespace_id";
+    let until_ms = not_ahead(now_ms);
+    let select = format!(
+        "SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.runs, (SELECT r.id FROM runs r \
+         WHERE r.job_id = j.id AND r.started_ms < {until_ms} ORDER BY r.started_ms DESC, r.id DESC LIMIT 1) AS last_run \
+         FROM jobs j JOIN namespaces n ON n.id = j.namespace_id"
+    );
     let failing = failing_vms(connection, namespaces, now_ms)?;
     let mut jobs = Vec::new();
-    scope().each(connection, (select, "ORDER BY n.name, j.name"), |row| {
+    scope().each(connection, (&select, "ORDER BY n.name, j.name"), |row| {
         let job = id(row, "id").or_error("read")?;
         let run: Option<[u8; 16]> = row.get("last_run").or_error("read")?;
         let of_job = sums.remove(&job);
@@ -173,7 +177,7 @@ fn last_run(connection: &Connection, run: [u8; 16]) -> Result<Option<LastRun>> {
 const FAILING_ROWS: u32 = FAILED_ROWS_PER_VM_MAX;
 
 /// Jobs with VMs that failed in them since they were last backed up as a whole, by any job, and how many VMs these are. A
-/// VM that was removed does not count, nor does a row of a clock that was [ahead](AHEAD_MS). Reads up to [`FAILING_ROWS`]
+/// VM that was removed does not count, nor does a row of a clock that was [ahead](not_ahead). Reads up to [`FAILING_ROWS`]
 /// rows of each VM.
 fn failing_vms(
     connection: &Connection,
@@ -191,11 +195,11 @@ fn failing_vms(
     let mut rows = connection
         .prepare_cached(
             "SELECT d.job_id, d.status = 'done', (SELECT b.missing_disks = '' FROM backups b WHERE b.id = d.backup_id) \
-             FROM details d WHERE d.vm_id = ? AND d.started_ms <= ? \
+             FROM details d WHERE d.vm_id = ? AND d.started_ms < ? \
              ORDER BY d.started_ms DESC, d.run_id DESC, d.session_id DESC LIMIT ?",
         )
         .or_error("read")?;
-    let until_ms = now_ms.saturating_add(AHEAD_MS);
+    let until_ms = not_ahead(now_ms);
     let mut failing = HashMap::new();
     for vm in vms {
         let mut jobs = BTreeSet::<[u8; 16]>::new();

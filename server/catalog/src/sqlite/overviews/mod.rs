@@ -12,5 +12,13 @@ pub(crate) use jobs::{accepted_changes, backup_costs, jobs, namespaces, reposito
 pub(crate) use vms::DISK_COST;
 pub(crate) use vms::{disks, vms};
 
+use crate::AHEAD_MS;
+
+/// Times from here on were told by a clock that was [ahead](AHEAD_MS). The result stays the same for some time, so that
+/// statements that contain it are compiled once.
+const fn not_ahead(now_ms: i64) -> i64 {
+    now_ms.div_euclid(AHEAD_MS).saturating_add(2).saturating_mul(AHEAD_MS)
+}
+
 /// The window in which new bytes count as recent.
 const RECENT_MS: i64 = 30 * crate::sqlite::convert::DAY_MS;

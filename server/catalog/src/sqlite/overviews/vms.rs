@@ -16,17 +16,17 @@ use super::super::details::sorted::{Number, compare_keys};
 use super::super::details::sums::kept;
 use super::super::select::{Conditions, Window};
 use super::super::{backups, verifications};
-use super::RECENT_MS;
-use crate::{AHEAD_MS, DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
+use super::{RECENT_MS, not_ahead};
+use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
 
 /// The restore point committed last of VM `v`, as `l`; null without one.
 pub(super) const LATEST: &str = "LEFT JOIN backups l ON l.id = \
      (SELECT b.id FROM backups b WHERE b.vm_id = v.id ORDER BY b.ordinal DESC LIMIT 1)";
 
 /// When the last complete restore point of VM `v` was finished; null without one. One of a clock that was
-/// [ahead](AHEAD_MS) does not count. It is the same text for some time, so that it is compiled once.
+/// [ahead](not_ahead) does not count.
 fn complete_ms(now_ms: i64) -> String {
-    let until_ms = now_ms.div_euclid(AHEAD_MS).saturating_add(2).saturating_mul(AHEAD_MS);
+    let until_ms = not_ahead(now_ms);
     format!(
         "(SELECT b.finished_ms FROM backups b WHERE b.vm_id = v.id AND b.missing_disks = '' AND b.finished_ms < {until_ms} \
          ORDER BY b.ordinal DESC LIMIT 1)"
@@ -59,7 +59,7 @@ pub(crate) fn vms(
         add_recent(connection, namespaces, since_ms, &mut page)?;
     }
     for vm in &mut page {
-        complete(connection, vm)?;
+        complete(connection, vm, query.now_ms)?;
     }
     Ok((page, total))
 }
@@ -222,14 +222,17 @@ fn add_recent(
     Ok(())
 }
 
-/// How the session begun last ended, and what verifying the latest restore point found.
-fn complete(connection: &Connection, vm: &mut VmOverview) -> Result<()> {
+/// How the session begun last ended, but for those of a clock that was ahead, and what verifying the latest restore point found.
+fn complete(connection: &Connection, vm: &mut VmOverview, now_ms: i64) -> Result<()> {
     let last: Option<([u8; 16], String)> = connection
         .prepare_cached(
-            "SELECT session_id, status FROM details WHERE vm_id = ? \
+            "SELECT session_id, status FROM details WHERE vm_id = ? AND started_ms < ? \
              ORDER BY started_ms DESC, run_id DESC, session_id DESC, position DESC LIMIT 1",
         )
-        .and_then(|mut s| s.query_row([vm.id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).optional())
+        .and_then(|mut s| {
+            s.query_row(params![vm.id.to_bytes(), not_ahead(now_ms)], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+        })
         .or_error("read")?;
     if let Some((session, status)) = last {
         vm.last_status = status;

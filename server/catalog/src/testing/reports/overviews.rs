@@ -411,10 +411,14 @@ fn a_night_with_the_clock_ahead_decides_nothing(f: &Fixture) {
     let jobs = f.job_overviews(None).unwrap();
     let failing: Vec<_> = jobs.iter().map(|job| (job.job.as_str(), job.failing_vms)).collect();
     assert_eq!(failing, [("hourly", 1), ("nightly", 2)]);
+    let now_ms = f.clock.now_ms();
+    assert!(jobs.iter().all(|job| job.last_run.as_ref().unwrap().started_ms <= now_ms));
     for (stale, expected) in [(None, &["db", "mail", "web"][..]), (Some(true), &["mail", "web"][..])] {
         let (vms, _) = f.vm_overviews(None, &VmQuery { stale, ..query(f) }).unwrap();
         assert_eq!(vms.iter().map(|vm| vm.vm.as_str()).collect::<Vec<_>>(), expected);
         assert!(vms.iter().all(|vm| vm.stale == (vm.vm != "db")));
+        let says = |vm: &VmOverview| (vm.last_status == "done", vm.last_error.is_empty());
+        assert!(vms.iter().all(|vm| says(vm) == (vm.vm == "db", vm.vm == "db")));
     }
 }
 

@@ -160,6 +160,10 @@ impl Gate {
 struct GatedBlob(Arc<dyn Blob>, Arc<Gate>);
 
 impl Blob for GatedBlob {
+    fn drop_cached(&self) {
+        self.0.drop_cached();
+    }
+
     fn len(&self) -> u64 {
         self.0.len()
     }

@@ -21,6 +21,8 @@ impl Tracking {
 }
 
 impl Blob for Tracked {
+    fn drop_cached(&self) {}
+
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -173,6 +175,8 @@ struct Brief(MemoryVolume);
 struct BriefBlob(MemoryVolume, BlobName, u64);
 
 impl Blob for BriefBlob {
+    fn drop_cached(&self) {}
+
     fn len(&self) -> u64 {
         self.2
     }
