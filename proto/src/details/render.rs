@@ -6,8 +6,8 @@ use crate::v1::DetailRow;
 use crate::when::timestamp;
 
 /// Tab-separated, one header line; tabs and line breaks inside a value become spaces. Other control characters
-/// and marks that change the direction of text are escaped, and a text that a spreadsheet would take for a
-/// formula has a `'` before it.
+/// and marks that change the direction of text are escaped, a text that a spreadsheet would take for a formula has a `'`
+/// before it, and one that begins with a quotation mark is quoted, as in [`csv`].
 pub fn tsv(rows: &[DetailRow]) -> String {
     Delimited::new(Delimiter::Tab, None).table(rows)
 }
@@ -38,16 +38,14 @@ impl Delimiter {
         match self {
             Self::Tab => {
                 let line = value.replace(['\t', '\n', '\r'], " ");
-                format!("{mark}{}", escape_line(&line))
+                let value = format!("{mark}{}", escape_line(&line));
+                // Readers take one at the beginning for the start of a quoted value, which may span lines.
+                if value.starts_with('"') { quoted(&value) } else { value }
             }
             Self::Comma => {
                 let lines = value.replace('\r', " ");
                 let value = format!("{mark}{}", escape_text(&lines));
-                if value.contains([',', '"', '\n']) {
-                    format!("\"{}\"", value.replace('"', "\"\""))
-                } else {
-                    value
-                }
+                if value.contains([',', '"', '\n']) { quoted(&value) } else { value }
             }
         }
     }
@@ -62,6 +60,10 @@ impl Delimiter {
         }
         text.push('\n');
     }
+}
+
+fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('"', "\"\""))
 }
 
 /// Writes a table piece by piece, so that a long one is never in memory as a whole.

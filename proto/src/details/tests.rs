@@ -88,6 +88,15 @@ fn text_cells_are_no_formulas_and_numbers_are_untouched() {
 }
 
 #[test]
+fn a_quotation_mark_at_the_start_swallows_no_cells() {
+    let quoting = row("\"web\" 1", 1, 1, 1);
+    let line = tsv(&[quoting]).lines().nth(1).unwrap().to_owned();
+    assert!(line.contains("\t\"\"\"web\"\" 1\"\t"), "{line}");
+    let inside = tsv(&[row("web \"1\"", 1, 1, 1)]);
+    assert!(inside.contains("\tweb \"1\"\t"), "elsewhere it is a mark like any other: {inside}");
+}
+
+#[test]
 fn text_that_acts_on_a_terminal_is_escaped() {
     let mut hostile = row("a\u{1b}]0;x\u{7}\u{202e}b", 1, 1, 1);
     hostile.error = "one\r\ntwo\u{9b}".into();
