@@ -67,6 +67,7 @@ export default function Overview() {
 }
 
 function Headline({ sums, free }: { sums: Totals; free: number | null | undefined }) {
+  const week = sums.windows.find((window) => window.window === "7d")?.total_factor ?? null;
   return (
     <section className="stats" aria-label="At a glance">
       <Stat term="protected_bytes" kind="bytes" value={sums.protected_bytes}>
@@ -80,7 +81,7 @@ function Headline({ sums, free }: { sums: Totals; free: number | null | undefine
       </Stat>
       {free !== undefined && free !== null && (
         <Stat term="usable_bytes" kind="bytes" value={free}>
-          {sums.total_factor === null ? "for backups" : `room for about ${bytes(free * sums.total_factor)} more at this factor`}
+          {week === null ? "for backups" : `room for about ${bytes(free * week)} of backups like the last 7 days'`}
         </Stat>
       )}
     </section>
