@@ -422,11 +422,8 @@ impl StoredRegion {
     pub fn decode_checked(&self, container: &OpenContainer) -> Result<Bytes, ContainerError> {
         match self.checked(container)? {
             CheckedBytes::Plain(plain) => Ok(plain),
-            CheckedBytes::Sealed(_) => Err(ContainerError::Content {
-                container: container.name().clone(),
-                region: self.region,
-                source: RegionError::Sealed,
-            }),
+            // Says that it is sealed.
+            CheckedBytes::Sealed(_) => self.plain(container.name()),
         }
     }
 
@@ -443,22 +440,34 @@ impl StoredRegion {
         })?;
         let mut start = 0;
         let lengths: Vec<u32> = ends.iter().map(|end| end - std::mem::replace(&mut start, *end)).collect();
-        let plain = match self.codec {
-            // Checked where it lies.
-            Codec::Stored => self.payload.clone(),
-            Codec::Zstd => self.decode().map_err(content)?.into(),
+        if self.codec == Codec::Sealed {
             // (N1)
-            Codec::Sealed => {
-                check_sealed(&self.payload, fingerprints, &lengths, self.plain_bytes).map_err(content)?;
-                return Ok(CheckedBytes::Sealed(self.payload.clone()));
-            }
-        };
-        let actual = plain.len() as u64;
-        if actual != u64::from(self.plain_bytes) {
-            return Err(content(RegionError::DecodedLength { expected: self.plain_bytes, actual }));
+            check_sealed(&self.payload, fingerprints, &lengths, self.plain_bytes).map_err(content)?;
+            return Ok(CheckedBytes::Sealed(self.payload.clone()));
         }
+        let plain = self.plain(name)?;
         check_fingerprints(&plain, fingerprints, &lengths).map_err(content)?;
         Ok(CheckedBytes::Plain(plain))
+    }
+
+    /// The plain bytes, as many as it should have; no fingerprint is looked at.
+    ///
+    /// # Errors
+    /// [`ContainerError::Content`] when it cannot be decoded, or is sealed.
+    pub(crate) fn plain(&self, name: &BlobName) -> Result<Bytes, ContainerError> {
+        let content =
+            |source| ContainerError::Content { container: name.clone(), region: self.region, source };
+        let plain = match self.codec {
+            // It is used where it lies.
+            Codec::Stored => self.payload.clone(),
+            Codec::Zstd => self.decode().map_err(content)?.into(),
+            Codec::Sealed => return Err(content(RegionError::Sealed)),
+        };
+        let (expected, actual) = (self.plain_bytes, plain.len() as u64);
+        if actual != u64::from(expected) {
+            return Err(content(RegionError::DecodedLength { expected, actual }));
+        }
+        Ok(plain)
     }
 
     /// Decodes the payload without looking at fingerprints: for a caller whose receiver checks them.

@@ -87,7 +87,7 @@ fn message(
             offsets: read.wanted.iter().map(|wanted| wanted.offset).collect(),
         });
     }
-    let plain = core.store.decode_region(open, stored)?;
+    let plain = core.store.decode_for_agent(open, stored)?;
     assert_eq!(plain.len(), stored.plain_bytes as usize, "a decoded region of {}", open.name());
     let mut payload = Vec::with_capacity(wanted_bytes);
     let mut offsets = Vec::with_capacity(read.wanted.len());
