@@ -19,36 +19,42 @@ use crate::store::{Domain, NodeReader};
 /// Earlier restore points compared at most.
 pub const HISTORY_DEPTH_MAX: usize = 16;
 
-/// Pages fetched for one answer at most: 2,048 × 34 KiB are 70 MB read and never held together. Without a
-/// past of much change that is a terabyte and more of changed disk.
-const PAGE_READS_MAX: usize = 2048;
+/// Pages fetched for one answer at most: 2,048 × 34 KiB are 70 MB read and never held together. A quarter of them, each
+/// with the page before it, is a terabyte of changed disk; of more, pages are drawn evenly from all of the disk. The
+/// other half looks further back, first where most was overwritten.
+pub(crate) const PAGE_READS_MAX: usize = 2048;
 
 /// How a disk's extents compare with its earlier restore points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExtentHistory {
     /// Extents of the disk.
     pub total: u64,
-    /// Of these, compared: all of them, unless so much changed that reading it all would take too long.
+    /// Extents that were compared: all of them, unless so much changed that it would take too long.
     pub compared: u64,
-    /// Not as in the restore point before.
+    /// Compared extents that are not as in the restore point before.
     pub changed: u64,
-    /// Of the changed ones: held data that had stayed the same over all earlier restore points compared.
-    pub changed_first_time: u64,
-    /// Of the changed ones: were zero, or beyond the disk's end, in the restore point before.
+    /// Changed extents that were zero, or beyond the disk's end, in the restore point before.
     pub newly_written: u64,
+    /// Changed extents that had held data and were compared with all earlier restore points: all of them, unless there
+    /// are too many.
+    pub traced: u64,
+    /// Traced extents that were the same in all earlier restore points.
+    pub changed_first_time: u64,
     /// Earlier restore points compared.
     pub compared_backups: u64,
+    /// When the backup before began, in ms since 1970 UTC.
+    pub before_ms: i64,
 }
 
 type Tree = TreeReader<NodeReader>;
 
-/// See [`Engine::extent_history`](crate::Engine::extent_history).
+/// See [`Engine::extent_history`](crate::Engine::extent_history). At most `reads` pages are fetched, but for two.
 pub(crate) fn history(
     core: &Arc<Core>,
-    namespace: NamespaceId,
-    backup: BackupId,
+    (namespace, backup): (NamespaceId, BackupId),
     disk: &str,
     depth: usize,
+    reads: usize,
 ) -> Result<Option<ExtentHistory>, EngineError> {
     let gone = || EngineError::NotFound { what: "backup", name: backup.to_string() };
     let found = core.catalog.backup(backup)?.filter(|found| found.namespace == namespace).ok_or_else(gone)?;
@@ -56,7 +62,10 @@ pub(crate) fn history(
         disk_of(&found, disk).ok_or_else(|| EngineError::NotFound { what: "disk", name: disk.to_owned() })?;
     let depth = u32::try_from(depth.min(HISTORY_DEPTH_MAX))
         .map_err(|_| EngineError::Internal(format!("a history of {depth} restore points")))?;
-    let earlier = core.catalog.backups_before(backup, depth)?;
+    let mut earlier = core.catalog.backups_before(backup, depth)?;
+    earlier.retain(|earlier| disk_of(earlier, disk).is_some());
+    let Some(before) = earlier.first() else { return Ok(None) };
+    let before_ms = before.started_ms;
     let domain = core.store.domain(namespace);
     let current = open(core, &domain, current)?;
     let past: Vec<Tree> = earlier
@@ -64,10 +73,8 @@ pub(crate) fn history(
         .filter_map(|earlier| disk_of(earlier, disk))
         .map(|disk| open(core, &domain, disk))
         .collect::<Result<_, _>>()?;
-    if past.is_empty() {
-        return Ok(None);
-    }
-    Comparison::new(&current, &past).run().map(Some)
+    let history = Comparison::new(&current, &past, reads).run()?;
+    Ok(Some(ExtentHistory { before_ms, ..history }))
 }
 
 fn disk_of<'a>(backup: &'a BackupRecord, name: &str) -> Option<&'a DiskRecord> {
@@ -81,56 +88,85 @@ fn open(core: &Arc<Core>, domain: &Domain, disk: &DiskRecord) -> Result<Tree, En
 
 struct Comparison<'a> {
     current: &'a Tree,
-    /// Newest first.
+    /// Newest first, at least one.
     past: &'a [Tree],
     reads_left: usize,
     history: ExtentHistory,
 }
 
+/// Extents of a page that held data and changed.
+struct Overwritten {
+    page: u64,
+    slots: Vec<u16>,
+}
+
 impl<'a> Comparison<'a> {
-    fn new(current: &'a Tree, past: &'a [Tree]) -> Self {
+    fn new(current: &'a Tree, past: &'a [Tree], reads_left: usize) -> Self {
         let history = ExtentHistory {
             total: current.extent_count(),
             compared_backups: past.len() as u64,
             ..ExtentHistory::default()
         };
-        Self { current, past, reads_left: PAGE_READS_MAX, history }
+        Self { current, past, reads_left, history }
     }
 
     fn run(mut self) -> Result<ExtentHistory, EngineError> {
-        let Some(before) = self.past.first() else { return Ok(self.history) };
-        let total = self.history.total;
-        for page in 0..total.div_ceil(PAGE_EXTENTS as u64) {
-            if self.current.page_name(page) != before.page_name(page) {
-                if self.reads_left < self.past.len() + 1 {
-                    return Ok(self.history);
-                }
-                self.page(page, before)?;
+        let mut overwritten = self.compare()?;
+        // Much that was overwritten at once is what one wants to know about.
+        overwritten.sort_by_key(|page| std::cmp::Reverse(page.slots.len()));
+        for page in overwritten {
+            if self.reads_left < self.past.len() && self.history.traced > 0 {
+                break;
             }
-            self.history.compared = total.min((page + 1) * PAGE_EXTENTS as u64);
+            self.trace(page)?;
         }
         Ok(self.history)
     }
 
+    /// Compares the disk with the restore point before: pages drawn evenly, if there are too many that differ.
+    fn compare(&mut self) -> Result<Vec<Overwritten>, EngineError> {
+        let Some(before) = self.past.first() else { return Ok(Vec::new()) };
+        let current = self.current;
+        let total = self.history.total;
+        let pages = total.div_ceil(PAGE_EXTENTS as u64);
+        let differs = |page: &u64| current.page_name(*page) != before.page_name(*page);
+        let differing = (0..pages).filter(differs).count();
+        let step = differing.div_ceil((self.reads_left / 4).max(1)).max(1);
+        let mut overwritten = Vec::new();
+        for page in (0..pages).step_by(step) {
+            self.history.compared += (PAGE_EXTENTS as u64).min(total - page * PAGE_EXTENTS as u64);
+            if differs(&page) {
+                overwritten.extend(self.page(page, before)?);
+            }
+        }
+        Ok(overwritten)
+    }
+
     /// Compares a page that differs from the one before it.
-    fn page(&mut self, page: u64, before: &Tree) -> Result<(), EngineError> {
+    fn page(&mut self, page: u64, before: &Tree) -> Result<Option<Overwritten>, EngineError> {
         let now = self.fetch(self.current, page)?;
-        let mut newer = self.fetch(before, page)?;
+        let then = self.fetch(before, page)?;
         assert!(now.len() <= PAGE_EXTENTS, "page {page} has {} extents", now.len());
-        // Extents that held data and changed, as long as nothing shows that they had changed before.
-        let mut first_time = Vec::new();
-        for slot in 0..now.len() {
-            let (is, was) = (node(&now, slot), node(&newer, slot));
-            if is == was {
+        let mut slots = Vec::new();
+        for slot in (0u16..).take(now.len()) {
+            let was = node(&then, slot);
+            if node(&now, slot) == was {
                 continue;
             }
             self.history.changed += 1;
             if was.is_zero() {
                 self.history.newly_written += 1;
             } else {
-                first_time.push(slot);
+                slots.push(slot);
             }
         }
+        Ok((!slots.is_empty()).then_some(Overwritten { page, slots }))
+    }
+
+    /// Looks through the past for those of the extents that had changed before.
+    fn trace(&mut self, Overwritten { page, slots: mut first_time }: Overwritten) -> Result<(), EngineError> {
+        self.history.traced += first_time.len() as u64;
+        let mut newer = None;
         for pair in self.past.windows(2) {
             let [younger, elder] = pair else { continue };
             if first_time.is_empty() {
@@ -139,9 +175,13 @@ impl<'a> Comparison<'a> {
             if younger.page_name(page) == elder.page_name(page) {
                 continue;
             }
+            let after = match newer.take() {
+                Some(after) => after,
+                None => self.fetch(younger, page)?,
+            };
             let older = self.fetch(elder, page)?;
-            first_time.retain(|&slot| node(&newer, slot) == node(&older, slot));
-            newer = older;
+            first_time.retain(|&slot| node(&after, slot) == node(&older, slot));
+            newer = Some(older);
         }
         self.history.changed_first_time += first_time.len() as u64;
         Ok(())
@@ -154,6 +194,6 @@ impl<'a> Comparison<'a> {
 }
 
 /// The node of an extent of a page; zero past the disk's end.
-fn node(entries: &[ExtentEntry], slot: usize) -> Fingerprint {
-    entries.get(slot).map_or(Fingerprint::ZERO, |entry| entry.node)
+fn node(entries: &[ExtentEntry], slot: u16) -> Fingerprint {
+    entries.get(usize::from(slot)).map_or(Fingerprint::ZERO, |entry| entry.node)
 }

@@ -1,7 +1,9 @@
 //! Describes in sentences what happened in one run of one disk.
 
+use holdfast_engine::ExtentHistory;
 use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_proto::when::timestamp;
 
 use super::flags::{Usual, much_new};
 use super::{factor, percent, ratio};
@@ -18,26 +20,12 @@ const INCOMPRESSIBLE_FACTOR: f64 = 1.1;
 /// Local compression is worse than usual when it fell to this share.
 const COMPRESSES_WORSE_SHARE: f64 = 0.7;
 
-/// The extents of a restore point's disk against those of earlier ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extents {
-    pub(crate) total: u64,
-    /// Different from those of the restore point before.
-    pub(crate) changed: u64,
-    /// Of those changed, the ones that were the same in all earlier restore points compared.
-    pub(crate) changed_first_time: u64,
-    /// Of those changed, the ones that were empty before.
-    pub(crate) newly_written: u64,
-    /// Earlier restore points compared.
-    pub(crate) compared_backups: u64,
-}
-
 /// Sentences, the most important first. `first`: the repository has no earlier run of this disk.
 pub(crate) fn explain(
     row: &DetailRow,
     first: bool,
     usual: Option<&Usual>,
-    extents: Option<&Extents>,
+    extents: Option<&ExtentHistory>,
 ) -> Vec<String> {
     let mut sentences = Vec::new();
     if row.status != RowStatus::Done as i32 {
@@ -64,7 +52,7 @@ fn unfinished(row: &DetailRow) -> String {
     let kept = row.post_lc.saturating_add(row.meta_bytes);
     let kept = match kept {
         0 => "It stored nothing.".to_owned(),
-        stored => format!("The next run will use the {} it stored.", bytes(stored)),
+        stored => format!("It stored {}, which a run soon after it uses.", bytes(stored)),
     };
     format!("This run made no restore point: {}. {kept}", why.trim_end_matches('.'))
 }
@@ -100,27 +88,37 @@ fn amount(row: &DetailRow, usual: &Usual) -> Option<String> {
 }
 
 /// Where on the disk the changes are.
-fn place(extents: &Extents) -> Option<String> {
-    let Extents { total, changed, changed_first_time, newly_written, compared_backups } = *extents;
-    if changed == 0 || compared_backups == 0 {
+fn place(extents: &ExtentHistory) -> Option<String> {
+    let ExtentHistory { total, compared, changed, changed_first_time, newly_written, .. } = *extents;
+    if changed == 0 || extents.compared_backups == 0 {
         return None;
     }
-    let where_from = format!("{changed} of {total} extents of 4 MiB changed");
-    let share = |part| ratio(part, changed);
-    Some(if share(newly_written) >= MOSTLY {
+    let of = match compared {
+        _ if compared == total => format!("{total} extents of 4 MiB"),
+        _ => format!("the {compared} extents of 4 MiB compared, out of {total},"),
+    };
+    let since = timestamp(extents.before_ms);
+    let changes = format!("{changed} of {of} changed since the backup of {since}");
+    let overwritten = changed - newly_written;
+    let first_time = ratio(changed_first_time, extents.traced) * ratio(overwritten, changed);
+    Some(if ratio(newly_written, changed) >= MOSTLY {
         format!(
-            "{where_from}, most of which ({newly_written}) were empty before: the disk is filling up, as it does with \
+            "{changes}, most of which ({newly_written}) were empty before: the disk is filling up, as it does with \
              new files, a growing database, or a restore inside the VM."
         )
-    } else if share(changed_first_time) >= MOSTLY && compared_backups > 1 {
+    } else if first_time >= MOSTLY && extents.compared_backups > 1 {
+        let traced = match extents.traced {
+            traced if traced == overwritten => changed_first_time.to_string(),
+            traced => format!("{changed_first_time} of {traced} looked at"),
+        };
         format!(
-            "{where_from}, most of which ({changed_first_time}) had not changed in the last {compared_backups} restore \
-             points: something rewrote data that is usually left as it is, such as an update, a database \
-             reorganisation, defragmentation, or encryption."
+            "{changes}, most of which ({traced}) had not changed in the last {} restore points: something rewrote data \
+             that is usually left as it is, such as an update, a database reorganisation, defragmentation, or encryption.",
+            extents.compared_backups
         )
     } else {
         format!(
-            "{where_from}, most of which change often: the activity is where it usually is, there is only more of it."
+            "{changes}, most of which change often: the activity is where it usually is, there is only more of it."
         )
     })
 }
@@ -178,15 +176,18 @@ mod tests {
     use super::super::flags::tests::{MIB, done};
     use super::*;
 
-    const EXTENTS: Extents = Extents {
+    const EXTENTS: ExtentHistory = ExtentHistory {
         total: 2560,
+        compared: 2560,
         changed: 800,
-        changed_first_time: 700,
         newly_written: 10,
+        traced: 790,
+        changed_first_time: 700,
         compared_backups: 8,
+        before_ms: 1_795_000_000_000,
     };
 
-    fn said(row: &DetailRow, earlier: &[DetailRow], extents: Option<Extents>) -> String {
+    fn said(row: &DetailRow, earlier: &[DetailRow], extents: Option<ExtentHistory>) -> String {
         explain(row, earlier.is_empty(), Usual::of(earlier).as_ref(), extents.as_ref()).join("\n")
     }
 
@@ -203,13 +204,24 @@ mod tests {
         let first_time = said(&done(3277), &earlier, Some(EXTENTS));
         assert_says(
             &first_time,
-            &["12 × the usual", "800 of 2560", "700", "had not changed", "8 restore points"],
+            &[
+                "12 × the usual",
+                "800 of 2560",
+                "since the backup of 2026-11-18",
+                "(700) had not changed",
+                "8 restore points",
+            ],
         );
-        let filling = Extents { newly_written: 600, changed_first_time: 650, ..EXTENTS };
+        let filling = ExtentHistory { newly_written: 600, traced: 200, changed_first_time: 150, ..EXTENTS };
         assert_says(&said(&done(3277), &earlier, Some(filling)), &["filling up", "600"]);
-        let always = Extents { changed_first_time: 100, ..EXTENTS };
+        let always = ExtentHistory { changed_first_time: 100, ..EXTENTS };
         assert_says(&said(&done(3277), &earlier, Some(always)), &["where it usually is"]);
-        let alone = Extents { compared_backups: 0, ..EXTENTS };
+        let in_part = ExtentHistory { compared: 1024, traced: 300, changed_first_time: 290, ..EXTENTS };
+        assert_says(
+            &said(&done(3277), &earlier, Some(in_part)),
+            &["800 of the 1024 extents of 4 MiB compared, out of 2560,", "290 of 300 looked at"],
+        );
+        let alone = ExtentHistory { compared_backups: 0, ..EXTENTS };
         assert!(!said(&done(3277), &earlier, Some(alone)).contains("extents"));
     }
 
@@ -247,7 +259,7 @@ mod tests {
         let failed = DetailRow { status: RowStatus::Aborted.into(), error: "cut off.".into(), ..done(100) };
         assert_says(
             &said(&failed, &[done(1)], None),
-            &["no restore point", "cut off. The next run will use the 50.0 MiB"],
+            &["no restore point", "cut off. It stored 50.0 MiB, which a run soon after it uses"],
         );
         assert_says(
             &said(&done(100), &[done(90), done(100), done(110)], None),

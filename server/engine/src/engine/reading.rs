@@ -12,7 +12,7 @@ use super::Engine;
 use crate::container::ContainerName;
 use crate::digests;
 use crate::error::EngineError;
-use crate::extent_history::{self, ExtentHistory};
+use crate::extent_history::{self, ExtentHistory, PAGE_READS_MAX};
 use crate::ingest::{DiskStream, LiveSession, StartBackup};
 use crate::reports::{self, FalseChunk};
 use crate::restore::{DiskReader, OnDamage, RangeReader, cold_parts};
@@ -110,7 +110,7 @@ impl Engine {
         depth: usize,
     ) -> Result<Option<ExtentHistory>, EngineError> {
         self.core.check_unlocked()?;
-        extent_history::history(&self.core, namespace, backup, disk, depth)
+        extent_history::history(&self.core, (namespace, backup), disk, depth, PAGE_READS_MAX)
     }
 
     /// Reads extents, by disk and number, that a client says have a false digest, and keeps what proves false: it is

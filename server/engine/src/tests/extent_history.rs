@@ -11,6 +11,8 @@ use v1::ingest_request::Kind as Request;
 
 use super::agent::{region, request, start};
 use super::{Bench, namespace, noise};
+use crate::extent_history::{PAGE_READS_MAX, history};
+use crate::format::recipe::PAGE_EXTENTS;
 use crate::{Engine, ExtentHistory, HISTORY_DEPTH_MAX};
 
 /// What each extent of a disk holds: 0 for zeros, otherwise a number that stands for its content.
@@ -63,6 +65,7 @@ fn model(disks: &[Disk], depth: usize) -> ExtentHistory {
         }
         history.changed += 1;
         history.newly_written += u64::from(was == 0);
+        history.traced += u64::from(was != 0);
         let steady = past.windows(2).all(|pair| at(pair[0], extent) == at(pair[1], extent));
         history.changed_first_time += u64::from(was != 0 && steady);
     }
@@ -108,6 +111,7 @@ fn extents_are_compared_with_their_past() {
         let backup = back_up(&engine, "root", &disks[count - 1]);
         for depth in [1, 2, 5, HISTORY_DEPTH_MAX, usize::MAX] {
             let found = engine.extent_history(namespace(&engine), backup, "root", depth).unwrap();
+            let found = found.map(|found| ExtentHistory { before_ms: 0, ..found });
             let expected = (count > 1).then(|| model(&disks[..count], depth.min(HISTORY_DEPTH_MAX)));
             assert_eq!(found, expected, "backup {count}, depth {depth}");
             let found = found.unwrap_or_default();
@@ -129,6 +133,8 @@ fn only_earlier_restore_points_with_the_disk_count() {
     back_up(&engine, "other", &two);
     let last = back_up(&engine, "root", &two);
     let expected = model(&[one.clone(), two], 1);
+    let began = engine.catalog().backup(first).unwrap().unwrap().started_ms;
+    let expected = ExtentHistory { before_ms: began, ..expected };
     assert_eq!(engine.extent_history(own, last, "root", 5).unwrap(), Some(expected));
     assert_eq!(engine.extent_history(own, first, "root", 5).unwrap(), None);
     assert_eq!(engine.extent_history(own, last, "root", 0).unwrap(), None);
@@ -143,4 +149,33 @@ fn only_earlier_restore_points_with_the_disk_count() {
     ] {
         assert_eq!(error.code(), ErrorCode::NotFound, "{error}");
     }
+}
+
+#[test]
+fn of_too_many_changes_a_fair_share_is_compared() {
+    let bench = Bench::new();
+    let engine = bench.open(Arc::new(MemoryVolume::new()));
+    // Eight pages; all of the first two is overwritten, and a little of each of the others.
+    let mut disk: Disk = vec![0; 8 * PAGE_EXTENTS];
+    let used = |page: usize| page * PAGE_EXTENTS..page * PAGE_EXTENTS + if page < 2 { 40 } else { 4 };
+    for round in 1..=6 {
+        for page in 0..8 {
+            // What is little changes each time.
+            let content = if page < 2 && round < 6 { 9 } else { round };
+            disk[used(page)].fill(content);
+        }
+        back_up(&engine, "root", &disk);
+    }
+    let last = engine.catalog().latest_backup(namespace(&engine), "web").unwrap().unwrap().id;
+    let compared = |reads| {
+        let found = history(engine.core(), (namespace(&engine), last), "root", 5, reads).unwrap().unwrap();
+        (found.compared, found.changed, found.traced, found.changed_first_time)
+    };
+    let page = PAGE_EXTENTS as u64;
+    assert_eq!(compared(PAGE_READS_MAX), (8 * page, 104, 104, 80));
+    // Every second page is compared, then the one of which most was overwritten is looked through.
+    assert_eq!(compared(16), (4 * page, 52, 48, 40));
+    assert_eq!(compared(8), (2 * page, 44, 40, 40));
+    // Of the last bit of a budget one page, so that there is an answer.
+    assert_eq!(compared(0), (page, 40, 40, 40));
 }

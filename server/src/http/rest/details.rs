@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use holdfast_engine::ExtentHistory;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{self, DetailEntry, DetailFilter, SortOrder};
 use holdfast_engine::ids::{NamespaceId, SessionId};
@@ -24,9 +25,9 @@ use crate::http::bounds::{DETAILS_PAGE, EXTENT_HISTORY};
 use crate::http::download::{self, Table};
 use crate::http::query::{At, Params, limit, order, text};
 use crate::http::rest::filter::detail_query;
-use crate::http::rest::wire::Items;
+use crate::http::rest::wire::{Items, time};
 use crate::http::{self, HttpState};
-use crate::insight::explain::{Extents, explain};
+use crate::insight::explain::explain;
 use crate::insight::flags::{FlagKind, LOOK_BACK, Usual, flag};
 
 detail_query!(DetailsQuery {
@@ -251,14 +252,20 @@ struct UsualRun {
 struct ExtentChanges {
     /// Extents (4 MiB each) of the disk
     total: u64,
-    /// Different from the previous restore point
+    /// Extents compared: all, unless so much changed that it would take too long
+    compared: u64,
+    /// Compared extents that differ from the previous restore point
     changed: u64,
-    /// Changed extents that were the same in all restore points compared
-    changed_first_time: u64,
     /// Changed extents that were empty before
     newly_written: u64,
+    /// Changed extents that had held data and were compared with all earlier restore points
+    traced: u64,
+    /// Traced extents that were the same in all restore points compared
+    changed_first_time: u64,
     /// Earlier restore points compared
     compared_backups: u64,
+    /// When the backup of the previous restore point began
+    before: String,
 }
 
 /// Runs that ended well.
@@ -293,10 +300,13 @@ pub(super) async fn get(
             },
             extents: extents.map(|extents| ExtentChanges {
                 total: extents.total,
+                compared: extents.compared,
                 changed: extents.changed,
-                changed_first_time: extents.changed_first_time,
                 newly_written: extents.newly_written,
+                traced: extents.traced,
+                changed_first_time: extents.changed_first_time,
                 compared_backups: extents.compared_backups,
+                before: time(extents.before_ms),
             }),
         };
         Ok(Json(ExplainedDetail { item: item(id, &row, &earlier), explanation }))
@@ -311,7 +321,7 @@ fn extents(
     caller: &Caller,
     namespace: NamespaceId,
     row: &DetailRow,
-) -> Result<Option<Extents>, ServiceError> {
+) -> Result<Option<ExtentHistory>, ServiceError> {
     let Ok(backup) = row.backup.parse() else { return Ok(None) };
     // Where a disk changed tells of what it holds: only those who may read it back are told.
     let Some(record) = app.catalog().backup(backup)? else { return Ok(None) };
@@ -326,13 +336,7 @@ fn extents(
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(found.map(|found| Extents {
-        total: found.total,
-        changed: found.changed,
-        changed_first_time: found.changed_first_time,
-        newly_written: found.newly_written,
-        compared_backups: found.compared_backups,
-    }))
+    Ok(found)
 }
 
 /// The row of that id if it is in the caller's scope; any other looks as if it did not exist.
