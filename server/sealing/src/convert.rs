@@ -61,6 +61,11 @@ pub trait Surroundings {
     /// # Errors
     /// It cannot be said now.
     fn lie_elsewhere(&self, mark: u64) -> Result<u64, Cause>;
+    /// Returns true if a blob of this name on the volume below was removed, and still lies in another place.
+    ///
+    /// # Errors
+    /// It cannot be said now: the blob is left for the next pass.
+    fn lies_elsewhere(&self, below: &BlobName) -> Result<bool, Cause>;
     /// So many blobs were looked at, and so many bytes read or written, since the last call.
     fn charge(&self, blobs: u64, bytes: u64);
     /// Whether to end after the blob at hand.
@@ -357,6 +362,10 @@ impl Conversion {
             },
         };
         let to = if from == Form::Sealed { Form::Resealed } else { Form::Sealed };
+        // (K2) The name was that of a form before. Its removal there would take what is now the only copy.
+        if to.of(name).map_or(Ok(false), |to| around.lies_elsewhere(&to)).map_err(Failed::Owner)? {
+            return Ok(Outcome::Left("its form of two data keys ago still lies in the bucket".to_owned()));
+        }
         // As much again for the moment in which there are both.
         let room = around.room(old.len().saturating_add(old.len() >> 10).saturating_add(4096));
         let mut room = room.map_err(Failed::Room)?;

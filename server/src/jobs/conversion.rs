@@ -124,6 +124,11 @@ impl Surroundings for Around<'_> {
         Ok(tiers.copies.record().removals_up_to(i64::try_from(mark)?)?)
     }
 
+    fn lies_elsewhere(&self, below: &BlobName) -> Result<bool, Cause> {
+        let Some(tiers) = self.tiers else { return Ok(false) };
+        Ok(tiers.copies.record().is_to_go(below)?)
+    }
+
     fn charge(&self, blobs: u64, bytes: u64) {
         self.budget.charge(blobs, bytes);
     }

@@ -312,8 +312,11 @@ impl Record {
         self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// Returns whether a blob is to go.
-    pub(crate) fn is_to_go(&self, name: &BlobName) -> Result<bool, RecordError> {
+    /// Returns true if a blob is to go.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn is_to_go(&self, name: &BlobName) -> Result<bool, RecordError> {
         let read = "SELECT 1 FROM removals WHERE name = ?1";
         self.0
             .lock()

@@ -168,6 +168,10 @@ impl Surroundings for Around {
         Ok(0)
     }
 
+    fn lies_elsewhere(&self, _: &BlobName) -> Result<bool, Cause> {
+        Ok(false)
+    }
+
     fn charge(&self, _: u64, _: u64) {}
 
     fn is_spent(&self) -> bool {

@@ -164,6 +164,8 @@ struct Around<'a> {
     failed: RefCell<Vec<String>>,
     /// Blobs removed here that lie in a bucket.
     elsewhere: Cell<u64>,
+    /// Names below of removed blobs that lie in a bucket.
+    still_there: Vec<BlobName>,
 }
 
 impl Surroundings for Around<'_> {
@@ -186,6 +188,10 @@ impl Surroundings for Around<'_> {
     fn lie_elsewhere(&self, mark: u64) -> Result<u64, Cause> {
         assert_eq!(mark, 7);
         Ok(self.elsewhere.get())
+    }
+
+    fn lies_elsewhere(&self, below: &BlobName) -> Result<bool, Cause> {
+        Ok(self.still_there.contains(below))
     }
 
     fn charge(&self, _: u64, _: u64) {
@@ -308,6 +314,24 @@ fn what_lies_elsewhere_in_its_old_form_is_waited_for() {
         assert!(!scene.keys.is_to_convert() && scene.conversion.figures().elsewhere == 0);
         scene.holds(&contents());
     }
+}
+
+/// (K2) The bucket has a form under the old data key, and is to remove it once it has the next one. After a restart and
+/// another change of keys that name must not be used for what the bucket lacks.
+#[test]
+fn a_name_is_not_used_again_before_the_bucket_has_removed_it() {
+    let scene = Scene::open(Arc::new(outdated()));
+    let removed = Form::Sealed.of(&name(CONTAINER)).unwrap();
+    let around = Around { elsewhere: Cell::new(1), still_there: vec![removed.clone()], ..Around::default() };
+    assert_eq!(scene.conversion.step(&around).unwrap(), Converting::Elsewhere(1));
+    let scene = Scene::open(Arc::clone(&scene.below));
+    scene.retire_keys();
+    assert_eq!(scene.conversion.step(&around).unwrap(), Converting::Left(1));
+    assert!(scene.conversion.figures().why.unwrap().contains("in the bucket"));
+    assert!(scene.below.get(&removed).is_none() && scene.keys.old().len() > 2);
+    scene.holds(&contents());
+    scene.convert();
+    scene.is_converted(&contents(), Form::Sealed);
 }
 
 /// As many charges as a conversion from `start` has.

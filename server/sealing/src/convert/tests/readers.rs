@@ -145,6 +145,10 @@ fn what_is_written_is_counted_before_the_room_goes_back() {
             self.0.lie_elsewhere(mark)
         }
 
+        fn lies_elsewhere(&self, below: &BlobName) -> Result<bool, Cause> {
+            self.0.lies_elsewhere(below)
+        }
+
         fn charge(&self, _: u64, _: u64) {}
 
         fn is_spent(&self) -> bool {
