@@ -25,11 +25,21 @@ pub(crate) fn class_of(class: Option<StorageClass>, archive: Option<&ArchiveStat
     class.map(|class| class.as_str().to_owned())
 }
 
-/// What HEAD tells, of an object that is there.
-pub(crate) fn look(client: &Arc<S3Client>, name: &BlobName, key: &str) -> Result<RemoteLook, VolumeError> {
+/// What HEAD tells, of an object that is there, or of this version of it.
+pub(crate) fn look(
+    client: &Arc<S3Client>,
+    name: &BlobName,
+    key: &str,
+    version: Option<&str>,
+) -> Result<RemoteLook, VolumeError> {
     let call = client.call("look at", name, Intent::Read);
-    let request =
-        client.sdk.head_object().bucket(&client.config.bucket).key(key).checksum_mode(ChecksumMode::Enabled);
+    let request = client
+        .sdk
+        .head_object()
+        .bucket(&client.config.bucket)
+        .key(key)
+        .set_version_id(version.map(str::to_owned))
+        .checksum_mode(ChecksumMode::Enabled);
     let output = client.request(RequestKind::Head, &call, 0, request.send())?;
     let bad_answer = |found: &str| VolumeError::BadAnswer {
         action: call.action,

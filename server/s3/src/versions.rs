@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use holdfast_volume::{BlobName, VolumeError};
+use holdfast_volume::{BlobChecksum, BlobName, VolumeError};
 
+use crate::classes::look;
 use crate::client::{RequestKind, S3Client};
+use crate::config::ChecksumKind;
 use crate::error::{Intent, LIST_VERSIONS_ACTION, REMOVE_VERSION_ACTION, bad_answer, is_denied};
 
 /// Versions of one object that are looked through at once: no one but an attacker makes more.
@@ -86,19 +88,55 @@ pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<
     }
 }
 
+/// What is known of an object that is to lie there again.
+pub(crate) struct Wanted<'a> {
+    /// In bytes.
+    pub(crate) len: u64,
+    pub(crate) tag: Option<&'a str>,
+    pub(crate) sum: Option<BlobChecksum>,
+}
+
+impl Wanted<'_> {
+    /// (T19) Another object of the same length is not it.
+    fn is_it(
+        &self,
+        client: &Arc<S3Client>,
+        name: &BlobName,
+        key: &str,
+        there: &Version,
+    ) -> Result<bool, VolumeError> {
+        if there.len != Some(self.len) {
+            return Ok(false);
+        }
+        match (self.tag, self.sum) {
+            (Some(tag), _) => Ok(there.tag.as_deref() == Some(tag)),
+            (None, Some(sum @ BlobChecksum::Crc64Nvme(_)))
+                if client.config.checksum == ChecksumKind::Crc64Nvme =>
+            {
+                Ok(look(client, name, key, Some(&there.id))?.checksum == Some(sum))
+            }
+            // Of another kind than the service keeps: who asks looks at what lies there then.
+            (None, _) => Ok(true),
+        }
+    }
+}
+
 /// As [`holdfast_volume::RemoteVolume::uncover`]. Markers that lie below go, too: nothing hangs on them.
 pub(crate) fn uncover(
     client: &Arc<S3Client>,
     name: &BlobName,
     key: &str,
-    len: u64,
-    tag: Option<&str>,
+    wanted: &Wanted<'_>,
 ) -> Result<bool, VolumeError> {
     let Versions { objects, markers, .. } = versions(client, name, key)?;
-    let wanted = objects
-        .iter()
-        .position(|there| there.len == Some(len) && (tag.is_none() || there.tag.as_deref() == tag));
-    let Some(wanted) = wanted else { return Ok(false) };
+    let mut found = None;
+    for (at, there) in objects.iter().enumerate() {
+        if wanted.is_it(client, name, key, there)? {
+            found = Some(at);
+            break;
+        }
+    }
+    let Some(wanted) = found else { return Ok(false) };
     let above = objects.iter().take(wanted).map(|above| &above.id);
     for id in markers.iter().chain(above) {
         let call = client.call(REMOVE_VERSION_ACTION, name, Intent::Write);

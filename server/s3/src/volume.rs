@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use aws_sdk_s3::types::{ChecksumMode, ChecksumType};
 use holdfast_volume::{
-    Blob, BlobEntry, BlobName, BlobWriter, Hold, ListPage, Owner, RemoteLook, RemoteObject, RemotePage,
-    RemoteStat, RemoteVolume, Retained, Space, TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
+    Blob, BlobChecksum, BlobEntry, BlobName, BlobWriter, Hold, ListPage, Owner, RemoteLook, RemoteObject,
+    RemotePage, RemoteStat, RemoteVolume, Retained, Space, TAGGED_MAX_BYTES, Tagged, Volume, VolumeError,
 };
 
 use crate::blob::S3Blob;
@@ -17,7 +17,7 @@ use crate::config::{OpenError, S3Config};
 use crate::error::{Answer, Call, Intent, bad_answer, classify};
 use crate::removal::{self, BATCH_MAX};
 use crate::retention;
-use crate::versions;
+use crate::versions::{self, Wanted};
 use crate::writer::S3Writer;
 
 /// What one request lists at most.
@@ -33,7 +33,7 @@ pub struct S3Volume {
 struct Head {
     len: u64,
     tag: Option<String>,
-    checksum: Option<holdfast_volume::BlobChecksum>,
+    checksum: Option<BlobChecksum>,
     class: Option<String>,
 }
 
@@ -348,7 +348,7 @@ impl RemoteVolume for S3Volume {
     }
 
     fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
-        match classes::look(&self.client, name, &self.key(name)) {
+        match classes::look(&self.client, name, &self.key(name), None) {
             Err(VolumeError::NotFound { name }) => Err(self.missing(name)),
             looked => looked,
         }
@@ -375,7 +375,17 @@ impl RemoteVolume for S3Volume {
         removal::remove_for_good(&self.client, &names)
     }
 
-    fn uncover(&self, name: &BlobName, len: u64, tag: Option<&str>) -> Result<bool, VolumeError> {
-        versions::uncover(&self.client, name, &self.key(name), len, tag)
+    fn uncover(
+        &self,
+        name: &BlobName,
+        len: u64,
+        tag: Option<&str>,
+        sum: Option<BlobChecksum>,
+    ) -> Result<bool, VolumeError> {
+        versions::uncover(&self.client, name, &self.key(name), &Wanted { len, tag, sum })
+    }
+
+    fn keeps_checksums(&self) -> bool {
+        self.client.config.checksum.begin().is_some()
     }
 }

@@ -168,7 +168,7 @@ fn a_listing_of_versions_that_leads_nowhere_is_an_error() {
         for _ in 0..2 {
             bucket.fail(Op::List, "", times, Fault::Answer(page));
         }
-        let error = volume.uncover(&name("c/x"), 5, None).unwrap_err();
+        let error = volume.uncover(&name("c/x"), 5, None, None).unwrap_err();
         assert!(matches!(error, VolumeError::BadAnswer { .. }), "{page}: {error}");
         let error = volume.remove_for_good(&[name("c/x")]).unwrap_err();
         assert!(matches!(error, VolumeError::BadAnswer { .. }), "{page}: {error}");

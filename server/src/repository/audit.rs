@@ -68,6 +68,11 @@ pub(crate) struct AuditFigures {
     pub(crate) short_retention: u64,
     #[serde(default)]
     pub(crate) brought_back: u64,
+    /// Objects that lie there alone and were read, and their bytes.
+    #[serde(default)]
+    pub(crate) read: u64,
+    #[serde(default)]
+    pub(crate) read_bytes: u64,
 }
 
 /// A finding whose restore points are named at the end.
@@ -213,6 +218,8 @@ const fn audited(figures: &AuditFigures) -> Audited {
         strangers: figures.strangers,
         short_retention: figures.short_retention,
         brought_back: figures.brought_back,
+        read: figures.read,
+        read_bytes: figures.read_bytes,
     }
 }
 
@@ -321,6 +328,8 @@ impl AuditWatch for Watch<'_> {
             strangers: audited.strangers,
             short_retention: audited.short_retention,
             brought_back: audited.brought_back,
+            read: audited.read,
+            read_bytes: audited.read_bytes,
         };
         after.clone_into(&mut self.place.after);
         self.steering.progress(audited.objects, self.total.max(audited.objects));
@@ -411,6 +420,9 @@ fn verdict(figures: &AuditFigures, lost: DamageTotals) -> String {
     let AuditFigures { objects, bytes, lists, heads, .. } = *figures;
     let mut text =
         format!("{objects} objects of {bytes} bytes compared, by {lists} listings and {heads} single looks");
+    if figures.read > 0 {
+        text += &format!(", {} of them read ({} bytes)", figures.read, figures.read_bytes);
+    }
     let counts = [
         (figures.missing, "gone"),
         (figures.wrong_length, "of another length"),
@@ -455,6 +467,8 @@ mod tests {
         let nothing = DamageTotals::default();
         let sound = AuditFigures { objects: 3, bytes: 9, lists: 1, ..AuditFigures::default() };
         assert!(verdict(&sound, nothing).ends_with("all as they should be"));
+        let text = verdict(&AuditFigures { read: 1, read_bytes: 4, ..sound }, nothing);
+        assert!(text.contains("looks, 1 of them read (4 bytes), all as"), "{text}");
         let figures = AuditFigures { missing: 2, lost: 1, copied_again: 1, ..sound };
         let text = verdict(&figures, DamageTotals { restore_points: 4, disks: 4, bytes: 100 });
         assert!(text.contains("2 gone; 1 of these copied again; 1 of these lie nowhere else"), "{text}");

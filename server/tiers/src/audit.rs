@@ -12,17 +12,20 @@
 //! goes on from any key, so a stop costs nothing; a crash leaves findings noted, or objects that the next audit misses.
 
 mod retained;
+mod sample;
 
 use std::collections::BTreeMap;
 
 use holdfast_volume::{Blob, BlobChecksum, BlobName, RemoteObject, VolumeError};
 
 use self::retained::Brought;
+use self::sample::Sample;
 use crate::cold::is_archive;
 use crate::compare::{There, compare, has_sum, is_comparable};
 use crate::copies::Copies;
 use crate::error::CopyError;
-use crate::evict::has_ends_of;
+use crate::evict::{container_of, has_ends_of};
+use crate::freeze::put_ends;
 use crate::prices::DEFAULT_CLASS;
 use crate::record::{Flaw, Known};
 use crate::shared::Shared;
@@ -44,6 +47,9 @@ pub struct Audited {
     pub lists: u64,
     /// Objects asked for their checksums.
     pub asked: u64,
+    /// Objects that lie there alone and were read, and their bytes.
+    pub read: u64,
+    pub read_bytes: u64,
     pub missing: u64,
     pub wrong_length: u64,
     pub wrong_content: u64,
@@ -139,6 +145,7 @@ struct Audit<'a> {
     shared: &'a Shared,
     /// The storage class that objects are put in.
     class: Option<&'a str>,
+    sample: Sample,
     audited: Audited,
     watch: &'a mut dyn AuditWatch,
 }
@@ -160,9 +167,11 @@ impl Copies {
         class: Option<&str>,
         watch: &mut dyn AuditWatch,
     ) -> Result<AuditEnd, CopyError> {
-        let mut audit = Audit { copies: self, shared: &self.shared, class, audited, watch };
         // (T8) Of a bucket that another server writes to, the record is out of date.
         self.lease()?.check(&self.shared)?;
+        let Shared { record, clock, .. } = &*self.shared;
+        let sample = Sample::begin(record, !place.is_empty(), clock.now_ms())?;
+        let mut audit = Audit { copies: self, shared: &self.shared, class, sample, audited, watch };
         let mut after = place.to_owned();
         loop {
             let page =
@@ -178,6 +187,7 @@ impl Copies {
             audit.watch.told(&audit.audited, &next);
             after = next;
         }
+        sample.end(record)?;
         audit.watch.told(&audit.audited, "");
         Ok(AuditEnd::Done)
     }
@@ -276,6 +286,9 @@ impl Audit<'_> {
         let flaw = class
             .filter(|class| self.class != Some(class) && meant.as_deref() != Some(class))
             .map(|class| Flaw::Cold { class: class.to_owned() });
+        if flaw.is_none() && !self.reads_well(known, class.is_some())? {
+            return Ok(Found::Flaw(Flaw::Content));
+        }
         Ok(flaw.map_or(Found::Sound, Found::Flaw))
     }
 
@@ -327,18 +340,20 @@ impl Audit<'_> {
     /// Whether an object of this checksum is what was sent; `None`: that cannot be told now.
     fn has_content(&mut self, known: &Known, there: Option<BlobChecksum>) -> Result<Option<bool>, CopyError> {
         let Shared { local, remote, record, clock, .. } = self.shared;
-        let is_first_look = known.tag.is_none() && known.flaw.is_none();
         if let (Some(there), Some(sent)) = (there, known.sum)
             && is_comparable(there, sent)
         {
             return Ok(Some(there == sent));
         }
+        // (T20) Without a checksum where one was sent it is not what was sent, unless it reads like that.
+        let lacks_sum = there.is_none() && known.sum.is_some() && remote.store.keeps_checksums();
+        let is_first_look = known.tag.is_none() && known.flaw.is_none() && !lacks_sum;
         // Nothing says what was sent but the blob itself, if it is here.
         match local.open(&known.name) {
             Ok(here) if there.is_some() || !is_first_look => {
                 self.watch.go_on(here.len());
                 match compare(&*remote.store, &known.name, &*here) {
-                    Ok(found) => Ok(Some(found == There::Same)),
+                    Ok(found) => Ok(Some(matches!(found, There::Same(_)))),
                     // (T14) It cannot be read here: then nothing is known of it.
                     Err(VolumeError::Io { .. }) => Ok(None),
                     Err(error) => Err(CopyError::Remote(error)),
@@ -347,7 +362,8 @@ impl Audit<'_> {
             // It is not read for the first look: the bucket answered that it has it, whole (T4).
             _ if is_first_look => Ok(Some(true)),
             // It cannot be read, and got another tag as it got its class.
-            _ if record.cold(&known.name)?.is_some() => Ok(Some(true)),
+            _ if record.cold(&known.name)?.is_some() && !lacks_sum => Ok(Some(true)),
+            _ if lacks_sum => known.sum.map_or(Ok(None), |sum| self.reads_as(known, sum)),
             _ => {
                 // Or it could not be read.
                 record.note_flaw(&known.name, None, 0)?;
@@ -364,6 +380,12 @@ impl Audit<'_> {
     fn act(&mut self, known: &Known, flaw: Flaw) -> Result<(), CopyError> {
         let Shared { local, record, clock, .. } = self.shared;
         let name = &known.name;
+        // What lies beside a container goes with it.
+        if let Some(container) = container_of(name)
+            && record.visible(&container)?.is_none()
+        {
+            return Ok(());
+        }
         let (brought_back, flaw) = match self.bring_back(known, flaw)? {
             Brought::Back(flaw) => (true, flaw),
             Brought::Not(flaw) => (false, flaw),
@@ -424,6 +446,10 @@ impl Audit<'_> {
     /// (T13) Whether the blob here is fit to be copied again; `None`: that cannot be told now.
     fn is_what_was_sent(&mut self, known: &Known, here: &dyn Blob) -> Option<bool> {
         self.watch.go_on(here.len());
+        if let Some(container) = container_of(&known.name) {
+            let len = self.shared.record.visible(&container).ok()??;
+            return Some(has_ends_of(&*self.shared.local, &container, len));
+        }
         if here.len() != known.len {
             return Some(false);
         }
@@ -439,6 +465,12 @@ impl Audit<'_> {
     fn replace(&mut self, known: &Known, flaw: &Flaw) -> Result<(), CopyError> {
         let Shared { remote, record, waiting, clock, .. } = self.shared;
         let name = &known.name;
+        if let Some(container) = container_of(name) {
+            // (T8) (T20) They are not copied with a round, so they are put anew at once.
+            self.copies.lease()?.check(self.shared)?;
+            put_ends(self.shared, &container).map_err(CopyError::Remote)?;
+            return Ok(record.note_flaw(name, None, 0)?);
+        }
         if *flaw != Flaw::Missing {
             // (T8)
             self.copies.lease()?.check(self.shared)?;
@@ -451,20 +483,20 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// Whether they are the ends that lie beside a container in an archive.
-    fn is_end(&self, name: &BlobName) -> Result<bool, CopyError> {
-        let container = name.as_str().strip_prefix("ends/").and_then(BlobName::new);
-        Ok(container.map_or(Ok(None), |container| self.shared.record.cold(&container))?.is_some())
-    }
-
     /// An object that the record does not know.
     fn unknown(&mut self, object: RemoteObject) -> Result<(), CopyError> {
         let Shared { local, record, waiting, clock, .. } = self.shared;
         let RemoteObject { name, len, .. } = object;
         let Some(kind) = Kind::of(&name) else {
-            let is_end = self.is_end(&name)?;
+            let container = container_of(&name);
+            let is_end = container.map_or(Ok(None), |container| record.cold(&container))?.is_some();
             self.audited.strangers += u64::from(!is_end && !crate::lease::is_lease(&name));
-            return if is_end { self.check_retention(&name) } else { Ok(()) };
+            if !is_end {
+                return Ok(());
+            }
+            // (T20) Put there before a crash, or by a version that did not note them.
+            self.check_retention(&name)?;
+            return Ok(record.add(&name, len)?);
         };
         self.audited.objects += 1;
         self.audited.bytes += len;

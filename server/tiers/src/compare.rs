@@ -12,7 +12,8 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum There {
     Nothing,
-    Same,
+    /// The same, which has this checksum.
+    Same(BlobChecksum),
     /// Something else.
     Other {
         len: u64,
@@ -43,16 +44,19 @@ pub(crate) fn compare_with(
     if stat.len != here.len() {
         return Ok(other);
     }
-    let is_same = match stat.checksum {
-        Some(there) => has_sum(here, there)?,
+    let sum = match stat.checksum {
+        Some(there) => there,
         None => {
             let there = remote.open(name)?;
+            if there.len() != here.len() {
+                return Ok(other);
+            }
             // 64 bits: enough against accidents. Who may write to the bucket can replace anything there, which
             // encryption notices.
-            there.len() == here.len() && has_sum(here, crc64(&*there)?)?
+            crc64(&*there)?
         }
     };
-    Ok(if is_same { There::Same } else { other })
+    Ok(if has_sum(here, sum)? { There::Same(sum) } else { other })
 }
 
 /// A checksum that bytes read one after the other should come to.

@@ -484,8 +484,8 @@ impl Copies {
             there => there,
         };
         match there {
-            There::Same => {
-                record.add(name, len)?;
+            There::Same(sum) => {
+                record.add_sent(name, len, sum)?;
                 Ok(Copied::Done(len))
             }
             There::Other { .. } if Kind::of(name) == Some(Kind::Mark) => Err(CopyError::OtherRepository),

@@ -76,7 +76,7 @@ pub(crate) fn evict(
         Err(error) => return Err(error),
     };
     match there {
-        There::Same => {}
+        There::Same(_) => {}
         There::Nothing => {
             // Someone deleted it there. It is copied again.
             record.forget(name).map_err(failed)?;

@@ -10,8 +10,8 @@
 use holdfast_volume::{BlobChecksum, BlobName, Owner, RemoteLook, VolumeError};
 
 use crate::cold::is_archive;
-use crate::compare::{There, compare, is_comparable};
-use crate::evict::ends_name;
+use crate::compare::{There, compare, crc64, is_comparable, pieces};
+use crate::evict::{ends_name, has_ends_of};
 use crate::lease::Lease;
 use crate::prices::DEFAULT_CLASS;
 use crate::record::{Record, RecordError};
@@ -138,35 +138,39 @@ fn checked(
     }
 }
 
-/// The ends of the container lie in the bucket, in its usual class: a server that is made of the bucket alone must know
-/// what is in it without thawing it. Whether they do.
-fn put_ends(shared: &Shared, name: &BlobName) -> Result<bool, VolumeError> {
-    let Some(kept) = ends_name(name) else { return Ok(false) };
-    let here = match shared.local.open(&kept) {
-        // A server that was made of the bucket keeps none; what it cannot put beside a container stays warm.
-        Err(VolumeError::NotFound { .. }) => return Ok(false),
-        here => here?,
+/// Puts the ends of a container beside it in the bucket, in its usual class: a server that is made of the bucket alone must
+/// know what is in it without thawing it. `false`: there are none here that are whole.
+pub(crate) fn put_ends(shared: &Shared, name: &BlobName) -> Result<bool, VolumeError> {
+    let failed = |error: RecordError| error.of_blob("move", name);
+    let (Some(kept), Some(len)) = (ends_name(name), shared.record.visible(name).map_err(failed)?) else {
+        return Ok(false);
     };
+    // A server that was made of the bucket keeps none; what it cannot put beside a container stays warm.
+    if !has_ends_of(&*shared.local, name, len) {
+        return Ok(false);
+    }
+    let here = shared.local.open(&kept)?;
+    let sum = crc64(&*here)?;
     let put = || -> Result<bool, VolumeError> {
         let mut writer = match shared.remote.writes.create_for(&kept, Owner::REPOSITORY) {
             Err(VolumeError::Exists { .. }) => return Ok(false),
             writer => writer?,
         };
-        crate::compare::pieces(&*here, |piece| writer.append(piece))?;
+        pieces(&*here, |piece| writer.append(piece))?;
         match writer.seal() {
             Err(VolumeError::Exists { .. }) => Ok(false),
             sealed => sealed.map(|()| true),
         }
     };
-    if !put()? && compare(&*shared.remote.store, &kept, &*here)? != There::Same {
+    if !put()? && !matches!(compare(&*shared.remote.store, &kept, &*here)?, There::Same(_)) {
         // Of an earlier writing of that name.
         shared.remote.store.remove_all(std::slice::from_ref(&kept))?;
         if !put()? {
             return Err(VolumeError::Exists { name: kept });
         }
     }
-    let noted = shared.record.note_beside(name, here.len());
-    noted.map_err(|error| error.of_blob("move", name)).map(|()| true)
+    // (T20) From now on the audit looks at them.
+    shared.record.add_sent(&kept, here.len(), sum).map_err(failed).map(|()| true)
 }
 
 /// These, and the ends that lie beside those that may be cold.

@@ -178,7 +178,7 @@ impl Lease {
             Err(error) => return Err(CopyError::Local(error)),
         };
         match compare(&*shared.remote.store, &mark, &*here).map_err(CopyError::Remote)? {
-            There::Nothing | There::Same => Ok(()),
+            There::Nothing | There::Same(_) => Ok(()),
             There::Other { .. } => Err(CopyError::OtherRepository),
         }
     }

@@ -253,7 +253,6 @@ pub(crate) fn extend(shared: &Shared, behind: &Behind, mode: LockMode) -> Result
 
 /// What is made to stay is what was put there.
 fn check_is_ours(shared: &Shared, name: &BlobName, look: &RemoteLook) -> Result<(), CopyError> {
-    // Ends are not in the record; they are compared before anything counts on them (T10).
     let Some(len) = shared.record.recorded(name)? else { return Ok(()) };
     let sent = shared.record.sum(name)?;
     let is_other = |(there, sent)| is_comparable(there, sent) && there != sent;

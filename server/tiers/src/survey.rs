@@ -241,7 +241,7 @@ fn survey_cold(remote: &dyn RemoteVolume, record: &Record) -> Result<(), SurveyE
         match remote.look(&name) {
             Ok(look) => {
                 record.note_frozen(&name, look.class.as_deref().unwrap_or(DEFAULT_CLASS))?;
-                record.note_beside(&name, entry.len)?;
+                record.add(&entry.name, entry.len)?;
             }
             Err(VolumeError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),

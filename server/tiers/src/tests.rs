@@ -10,6 +10,7 @@ mod evict;
 mod fetching;
 mod keys;
 mod places;
+mod proofs;
 mod retention;
 mod thawed;
 

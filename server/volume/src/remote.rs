@@ -193,14 +193,26 @@ pub trait RemoteVolume: Volume {
         self.remove_all(names).map(|()| Vec::new())
     }
 
-    /// Brings back the newest object of this name, length and tag (`None`: any) that was removed or replaced and is kept: what
-    /// covers it goes. Whether it is what lies there now.
+    /// Brings back the newest object of this name and length that was removed or replaced and is kept: what covers it goes.
+    /// It has this tag; where that is not known, this checksum; where neither is, it is any. Returns true if it is what lies
+    /// there now.
     ///
     /// # Errors
     /// As [`Volume::open`] and [`Volume::remove`]; [`VolumeError::NotReadableNow`] when what covers it must stay.
-    fn uncover(&self, name: &BlobName, len: u64, tag: Option<&str>) -> Result<bool, VolumeError> {
-        let _ = (name, len, tag);
+    fn uncover(
+        &self,
+        name: &BlobName,
+        len: u64,
+        tag: Option<&str>,
+        sum: Option<BlobChecksum>,
+    ) -> Result<bool, VolumeError> {
+        let _ = (name, len, tag, sum);
         Ok(false)
+    }
+
+    /// Returns true if all that is put there gets a checksum, which [`RemoteVolume::stat`] tells.
+    fn keeps_checksums(&self) -> bool {
+        false
     }
 }
 

@@ -29,7 +29,7 @@ impl Audit<'_> {
         }
         // (T8)
         self.copies.lease()?.check(self.shared)?;
-        let uncovered = remote.store.uncover(&known.name, known.len, known.tag.as_deref());
+        let uncovered = remote.store.uncover(&known.name, known.len, known.tag.as_deref(), known.sum);
         match uncovered {
             Ok(true) => {}
             Ok(false) => return Ok(Brought::Not(flaw)),

@@ -20,13 +20,11 @@ const TABLE: &str = "
     CREATE TRIGGER IF NOT EXISTS cold_goes AFTER DELETE ON copied BEGIN
         DELETE FROM cold WHERE name = OLD.name;
     END;
-    -- Lengths of the ends that lie beside them, in the usual class.
-    CREATE TABLE IF NOT EXISTS beside (
-        name TEXT PRIMARY KEY,
-        len INTEGER NOT NULL CHECK (len >= 0)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TRIGGER IF NOT EXISTS beside_goes AFTER DELETE ON copied BEGIN
-        DELETE FROM beside WHERE name = OLD.name;
+    -- The ends that lie beside one, in the usual class, are objects like others.
+    DROP TRIGGER IF EXISTS beside_goes;
+    DROP TABLE IF EXISTS beside;
+    CREATE TRIGGER IF NOT EXISTS ends_go AFTER DELETE ON copied BEGIN
+        DELETE FROM copied WHERE name = 'ends/' || OLD.name;
     END;
 ";
 
@@ -51,7 +49,7 @@ pub struct ClassTotals {
 }
 
 /// A line each class: what has one of its own, and what has not, which is in the `usual` one.
-fn by_class(all: (u64, u64), beside: (u64, u64), cold: Vec<ClassTotals>, usual: &str) -> Vec<ClassTotals> {
+fn by_class(all: (u64, u64), cold: Vec<ClassTotals>, usual: &str) -> Vec<ClassTotals> {
     let mut rest = ClassTotals { class: usual.to_owned(), blobs: all.0, bytes: all.1, thawed: 0 };
     let mut classes = Vec::new();
     for of_class in cold.into_iter().filter(|of_class| of_class.class != usual) {
@@ -59,8 +57,6 @@ fn by_class(all: (u64, u64), beside: (u64, u64), cold: Vec<ClassTotals>, usual: 
         rest.bytes = rest.bytes.saturating_sub(of_class.bytes);
         classes.push(of_class);
     }
-    rest.blobs = rest.blobs.saturating_add(beside.0);
-    rest.bytes = rest.bytes.saturating_add(beside.1);
     if rest.blobs > 0 {
         classes.insert(0, rest);
     }
@@ -183,13 +179,6 @@ impl Record {
         Ok(names)
     }
 
-    /// Ends of so many bytes lie beside a blob, in the usual class.
-    pub(crate) fn note_beside(&self, name: &BlobName, len: u64) -> Result<(), RecordError> {
-        let set = "INSERT OR REPLACE INTO beside (name, len) VALUES (?1, ?2)";
-        let len = i64::try_from(len).unwrap_or(i64::MAX);
-        self.0.lock().execute(set, params![name.as_str(), len]).map(|_| ()).map_err(sql("write"))
-    }
-
     /// What lies there, the usual storage class first, then a line each class that objects have of their own; what is to go
     /// is in it, and what lies beside cold containers. Reads the whole record.
     ///
@@ -197,13 +186,9 @@ impl Record {
     /// The database's.
     pub fn class_totals(&self, usual: &str) -> Result<Vec<ClassTotals>, RecordError> {
         let cold = self.cold_totals()?;
-        let sums = |table: &str| {
-            let read = format!("SELECT count(*), coalesce(sum(len), 0) FROM {table}");
-            let row =
-                self.0.lock().query_row(&read, [], |row| Ok((to_u64(row.get(0)?), to_u64(row.get(1)?))));
-            row.map_err(sql("read"))
-        };
-        Ok(by_class(sums("copied")?, sums("beside")?, cold, usual))
+        let read = "SELECT count(*), coalesce(sum(len), 0) FROM copied";
+        let all = self.0.lock().query_row(read, [], |row| Ok((to_u64(row.get(0)?), to_u64(row.get(1)?))));
+        Ok(by_class(all.map_err(sql("read"))?, cold, usual))
     }
 
     /// The storage classes that anything has of its own.
@@ -264,7 +249,7 @@ mod tests {
         record.add_all(names.iter().map(|name| BlobEntry { name: name.clone(), len: 100 })).unwrap();
         for name in &names[..3] {
             record.note_frozen(name, "DEEP_ARCHIVE").unwrap();
-            record.note_beside(name, 7).unwrap();
+            record.add(&BlobName::new(format!("ends/{name}")).unwrap(), 7).unwrap();
         }
         record.note_thawing(&names[0], 1).unwrap();
         record.note_frozen(&names[3], "GLACIER").unwrap();

@@ -1,6 +1,6 @@
 //! A bucket with storage classes and checksums, whose answers get lost and whose listings are old.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,6 +33,8 @@ pub(super) struct Classes {
     pub(super) listed: BTreeMap<BlobName, Option<u64>>,
     /// Who makes what is given a class stay, right before it is.
     pub(super) retained_by: Option<(Arc<Record>, i64)>,
+    /// Objects that were sent without a checksum.
+    pub(super) without_sum: BTreeSet<BlobName>,
     /// What is removed once it was listed.
     pub(super) gone_once_listed: Option<BlobName>,
 }
@@ -76,9 +78,15 @@ impl RemoteVolume for Classed {
         let bytes = bytes.read_vec(name, 0, usize::try_from(bytes.len()).unwrap())?;
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         digest.update(&bytes);
-        let checksum = Some(BlobChecksum::Crc64Nvme(digest.finalize()));
-        let class = self.classes.lock().of.get(name).cloned();
+        let classes = self.classes.lock();
+        let has_sum = !classes.without_sum.contains(name);
+        let checksum = has_sum.then(|| BlobChecksum::Crc64Nvme(digest.finalize()));
+        let class = classes.of.get(name).cloned();
         Ok(RemoteStat { len: bytes.len() as u64, checksum, class })
+    }
+
+    fn keeps_checksums(&self) -> bool {
+        true
     }
 
     fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError> {

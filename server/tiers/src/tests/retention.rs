@@ -281,7 +281,7 @@ fn a_removal_of_what_must_stay_waits_alone() {
     assert_eq!(locking.world.there(), Vec::<String>::new());
     assert_eq!((process.copies.status().removals, process.totals(locking.now_ms()).held), (0, 0));
     for gone in [container(1), container(2)] {
-        assert!(!locking.bucket.uncover(&name(&gone), 100, None).unwrap(), "it is gone for good");
+        assert!(!locking.bucket.uncover(&name(&gone), 100, None, None).unwrap(), "it is gone for good");
     }
 }
 
@@ -557,6 +557,8 @@ fn what_was_replaced_before_it_was_deleted_is_copied_again() {
     let locking = Locking::new();
     let process = locking.start();
     process.back_up(1, &[1]);
+    let record = rusqlite::Connection::open(locking.world.folder.path().join("tiers.db")).unwrap();
+    record.execute("UPDATE objects SET sum = NULL", []).unwrap();
     locking.world.stored.replace(&name(&container(1)), vec![8; 100]);
     locking.bucket.remove(&name(&container(1))).unwrap();
     let (found, audited) = process.audit_retention();
@@ -564,6 +566,30 @@ fn what_was_replaced_before_it_was_deleted_is_copied_again() {
     assert_eq!(audited.brought_back, 0);
     process.finish();
     assert_eq!(locking.world.stored.get(&name(&container(1))).unwrap(), [7; 100][..]);
+}
+
+/// (T19) Before anyone looked at it: another object of the same length is not the one to keep.
+#[test]
+fn what_was_replaced_by_as_many_bytes_is_brought_back() {
+    for is_moved in [false, true] {
+        let locking = Locking::new();
+        let process = locking.start();
+        let now_ms = locking.now_ms();
+        let needed = process.back_up(1, &[1]);
+        process.look_at(now_ms, &[(1, now_ms + 6 * DAY_MS, needed)]);
+        process.extend().unwrap();
+        if is_moved {
+            let ends = holdfast_volume::Ends { head: 16, tail: 20 };
+            assert!(process.volume.evict(&name(&container(1)), ends).unwrap());
+        }
+        locking.bucket.remove(&name(&container(1))).unwrap();
+        put(&*locking.bucket, &container(1), &[8; 100]);
+        let (found, audited) = process.audit_retention();
+        assert_eq!(found, [(container(1), Flaw::Content, Outcome::BroughtBack)]);
+        assert_eq!((audited.brought_back, audited.copied_again), (1, 0));
+        assert_eq!(locking.world.stored.get(&name(&container(1))).unwrap(), [7; 100][..]);
+        assert_eq!(locking.days(&container(1)), Some(7));
+    }
 }
 
 /// (T18) Without its ends no recovery knows what is in a container of the archive.

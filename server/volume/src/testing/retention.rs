@@ -23,6 +23,7 @@ pub fn retention_suite(volume: &dyn RemoteVolume, now_ms: i64, later: &dyn Fn(i6
         what_must_stay_is_not_removed(volume, &folder, mode, day);
         what_lies_below_is_removed_as_well(volume, &folder, mode, day);
         what_is_covered_comes_back(volume, &folder, mode, day);
+        what_has_the_same_length_is_told_apart(volume, &folder);
         what_lies_below_what_must_stay_does_not(volume, &folder, mode, day);
     }
     later(20 * DAY_MS);
@@ -31,7 +32,7 @@ pub fn retention_suite(volume: &dyn RemoteVolume, now_ms: i64, later: &dyn Fn(i6
         assert_eq!(volume.remove_for_good(&all).unwrap(), [], "its time is over");
         for one in &all {
             assert!(matches!(volume.look(one), Err(VolumeError::NotFound { .. })));
-            assert!(!volume.uncover(one, 5, None).unwrap(), "it is gone for good");
+            assert!(!volume.uncover(one, 5, None, None).unwrap(), "it is gone for good");
         }
     }
 }
@@ -70,7 +71,7 @@ fn what_must_stay_is_not_removed(volume: &dyn RemoteVolume, folder: &str, mode: 
     assert_eq!(stay, [(held.clone(), Hold::Until(until_ms))], "and the others go");
     assert_eq!(volume.stat(&held).unwrap().len, 5);
     assert!(matches!(volume.look(&free), Err(VolumeError::NotFound { .. })));
-    assert!(!volume.uncover(&free, 5, None).unwrap(), "it is gone for good");
+    assert!(!volume.uncover(&free, 5, None, None).unwrap(), "it is gone for good");
 }
 
 /// All that was ever put under a name goes with it: nothing of it lies there again.
@@ -94,11 +95,11 @@ fn what_lies_below_is_removed_as_well(volume: &dyn RemoteVolume, folder: &str, m
     for blob in [&replaced, &removed] {
         assert!(matches!(volume.look(blob), Err(VolumeError::NotFound { .. })));
         for len in [6, 11] {
-            assert!(!volume.uncover(blob, len, None).unwrap(), "{blob} is gone for good");
+            assert!(!volume.uncover(blob, len, None, None).unwrap(), "{blob} is gone for good");
         }
     }
     assert_eq!(volume.stat(&held).unwrap().len, 11, "what must stay lies there again");
-    assert!(!volume.uncover(&held, 6, None).unwrap(), "what covered it is gone for good");
+    assert!(!volume.uncover(&held, 6, None, None).unwrap(), "what covered it is gone for good");
     assert_eq!(volume.stat(&other).unwrap().len, 5, "a name that begins so is another");
 }
 
@@ -111,12 +112,28 @@ fn what_is_covered_comes_back(volume: &dyn RemoteVolume, folder: &str, mode: Loc
     assert!(matches!(volume.look(&blob), Err(VolumeError::NotFound { .. })), "as it looks");
     put(volume, blob.as_str(), b"others");
     volume.remove_all(std::slice::from_ref(&blob)).unwrap();
-    assert!(!volume.uncover(&blob, 7, None).unwrap(), "nothing of that length");
-    assert!(!volume.uncover(&blob, 11, Some("another")).unwrap(), "nothing of that tag");
-    assert!(volume.uncover(&blob, 11, None).unwrap());
+    assert!(!volume.uncover(&blob, 7, None, None).unwrap(), "nothing of that length");
+    assert!(!volume.uncover(&blob, 11, Some("another"), None).unwrap(), "nothing of that tag");
+    assert!(volume.uncover(&blob, 11, None, None).unwrap());
     assert_eq!(volume.look(&blob).unwrap().retained, Some(wanted), "with its retention");
     let bytes = volume.open(&blob).unwrap().read_vec(&blob, 0, 11).unwrap();
     assert_eq!(bytes, b"these bytes");
+}
+
+/// By its checksum, of what no one has looked at yet.
+fn what_has_the_same_length_is_told_apart(volume: &dyn RemoteVolume, folder: &str) {
+    let blob = name(&format!("{folder}/as-long"));
+    put(volume, blob.as_str(), b"these bytes");
+    let sum = volume.stat(&blob).unwrap().checksum;
+    volume.remove_all(std::slice::from_ref(&blob)).unwrap();
+    put(volume, blob.as_str(), b"other bytes");
+    let other = volume.stat(&blob).unwrap().checksum;
+    assert!(volume.keeps_checksums() && sum.is_some() && sum != other);
+    assert!(volume.uncover(&blob, 11, None, other).unwrap(), "it lies there");
+    assert_eq!(volume.stat(&blob).unwrap().checksum, other);
+    assert!(volume.uncover(&blob, 11, None, sum).unwrap());
+    assert_eq!(volume.stat(&blob).unwrap().checksum, sum);
+    assert!(!volume.uncover(&blob, 11, None, other).unwrap(), "it went for good");
 }
 
 /// That is said, and not as something that passes.
@@ -132,7 +149,7 @@ fn what_lies_below_what_must_stay_does_not(
     put(volume, blob.as_str(), b"others");
     let wanted = Retained { mode, until_ms: day + 2 * DAY_MS };
     volume.retain(&blob, &version(volume, &blob), wanted).unwrap();
-    let error = volume.uncover(&blob, 11, None).unwrap_err();
+    let error = volume.uncover(&blob, 11, None, None).unwrap_err();
     assert!(error.is_unreadable_now() && !error.is_retryable(), "{error}");
     assert_eq!(volume.stat(&blob).unwrap().len, 6);
     assert_eq!(volume.look(&blob).unwrap().retained, Some(wanted));
