@@ -19,6 +19,13 @@ pub enum CatalogError {
     /// Written by a newer Holdfast, or by one that cuts chunks differently. Never a sign of damage.
     #[error("{what} is {found}; this version of Holdfast knows {known}. Use the version that wrote it")]
     Unsupported { what: &'static str, found: String, known: String },
+    /// Written before the first release. Nothing was changed.
+    #[error(
+        "the catalog's schema is version {found}, older than the first release; this version of Holdfast knows {known}. \
+         Use the version that wrote it; or stop the server, move catalog.db (with -wal and -shm) away and run \
+         'holdfast-server recover --from DATA/blobs', which makes a new catalog of the restore points on the volume"
+    )]
+    Outdated { found: i32, known: i32 },
     #[error("the catalog is damaged: {detail}")]
     Corrupt { detail: String },
     /// Another process held the catalog for longer than the timeout. Nothing was changed; try again.
@@ -67,7 +74,7 @@ impl CatalogError {
             Self::NotFound { .. } => ErrorCode::NotFound,
             Self::Exists { .. } | Self::Invalid { .. } => ErrorCode::Invalid,
             Self::NotOwner { .. } | Self::Locked { .. } => ErrorCode::Forbidden,
-            Self::Unsupported { .. } => ErrorCode::Unsupported,
+            Self::Unsupported { .. } | Self::Outdated { .. } => ErrorCode::Unsupported,
             Self::Corrupt { .. } => ErrorCode::Damaged,
             Self::Busy => ErrorCode::Unavailable,
             Self::Full => ErrorCode::Full,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sqlite::convert::OrCatalogError as _;
-use crate::sqlite::details::sums::kept;
 use crate::sqlite::{Catalog, audit, connection, heal, namespaces, room, snapshot};
 use crate::{GoOn, INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result};
 
@@ -53,12 +52,6 @@ impl Catalog {
     /// Makes all sums anew, of the rows that there are.
     pub fn add_up(&self) -> Result<()> {
         self.write(heal::add_up)
-    }
-
-    /// Adds compression details up if that was never done: since this version, the catalog keeps their sums.
-    pub fn add_up_first(&self) -> Result<()> {
-        // Reads all of them before anything is changed: a change that cannot read stops all others (W9).
-        if self.look_up(kept::are_missing)? { self.correct_sums(Box::new(|| true)).map(drop) } else { Ok(()) }
     }
 
     /// Bytes the database takes up, its log aside.

@@ -43,21 +43,10 @@ pub(crate) enum Looked {
 pub(crate) fn at_start(catalog: &Catalog, health: &Health, location: &str) -> Looked {
     let begun = Instant::now();
     let looked = look(catalog, health, location, Box::new(move || begun.elapsed() < AT_START));
-    let looked = looked.unwrap_or_else(|error| {
+    looked.unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot look through the catalog; it is tried again in the background");
         Looked::Stopped
-    });
-    if looked != Looked::Damaged {
-        add_up_first(catalog);
-    }
-    looked
-}
-
-/// (W18) Adds compression details up if that was never done.
-pub(crate) fn add_up_first(catalog: &Catalog) {
-    if let Err(error) = catalog.add_up_first() {
-        tracing::warn!(%error, "cannot add up compression details; it is tried again in the background");
-    }
+    })
 }
 
 /// (W18) Makes sums anew that are wrong. They are statistics: what keeps it from that ends nothing.

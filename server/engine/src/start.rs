@@ -147,7 +147,6 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
 /// (K6) The core of a repository whose volume is not looked at. `start.index` is empty.
 pub(crate) fn locked(start: Start<'_>) -> Result<Started, EngineError> {
     let id = start.catalog.repository()?.id;
-    catalog_check::add_up_first(&start.catalog);
     let mut summary = OpenSummary::default();
     let leftovers = Arc::new(Leftovers::default());
     let ledger = Ledger::new(Arc::clone(&start.data), start.reserve_bytes);

@@ -11,13 +11,11 @@ pub mod snapshot;
 mod tiers;
 mod without_keys;
 
-use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use holdfast_engine::catalog::{Catalog, CatalogError, discard_copies, give_up_room};
 use holdfast_engine::clock::Clock;
@@ -57,16 +55,12 @@ pub fn catalog_path(data_dir: &Path) -> PathBuf {
     data_dir.join("catalog.db")
 }
 
-/// The catalog of a folder that another process may be using. (S16) Only under the folder's lock is it brought to this
-/// version's schema: a running server of an older version could not read it any more.
+/// Opens the catalog of a folder that another process may be using.
 ///
 /// # Errors
-/// `Busy`, when the folder is in use and its catalog an older version's; the catalog's.
+/// The catalog's.
 pub fn open_beside(data_dir: &Path, clock: &Arc<dyn Clock>) -> Result<Catalog, ServiceError> {
-    let path = catalog_path(data_dir);
-    let older = Catalog::is_older(&path)?;
-    let _lock = if older { FolderLock::hold(data_dir)? } else { None };
-    Ok(Catalog::open(&path, Arc::clone(clock))?)
+    Ok(Catalog::open(&catalog_path(data_dir), Arc::clone(clock))?)
 }
 
 /// Returns true if `folder` holds a repository.
@@ -203,12 +197,6 @@ fn orphaned(error: CatalogError, path: &Path, blobs: &Path, traces: &str) -> Ser
 /// Name of the lock file within the data folder.
 const FILE_NAME: &str = "repository.lock";
 
-/// This process in the lock file: its number, and a word of chance, for in containers every server has the number 1.
-static THIS_PROCESS: LazyLock<String> = LazyLock::new(|| {
-    let chance = RandomState::new().build_hasher().finish();
-    format!("{} {chance:016x}\n", std::process::id())
-});
-
 /// Holds the lock; the operating system frees it when the process ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct FolderLock(#[expect(dead_code, reason = "held, never read")] File);
@@ -242,25 +230,13 @@ impl FolderLock {
             ));
         }
         // In place, and cut afterwards: on a full disk a file that was emptied first may get no room any more.
-        let told = file.rewind().and_then(|()| file.write_all(THIS_PROCESS.as_bytes()));
-        if let Err(error) = told.and_then(|()| file.set_len(THIS_PROCESS.len() as u64)) {
-            // Only for others' messages, and for this process to know that it has it.
+        let this = format!("{}\n", std::process::id());
+        let told = file.rewind().and_then(|()| file.write_all(this.as_bytes()));
+        if let Err(error) = told.and_then(|()| file.set_len(this.len() as u64)) {
+            // Only for others' messages.
             tracing::warn!(file = %path.display(), %error, "cannot write this process's number into the lock file");
         }
         Ok(Self(file))
-    }
-
-    /// Takes the lock, unless this process has it already.
-    ///
-    /// # Errors
-    /// As [`FolderLock::take`].
-    pub(crate) fn hold(folder: &Path) -> Result<Option<Self>, ServiceError> {
-        let taken = Self::take(folder);
-        let holder = std::fs::read_to_string(folder.join(FILE_NAME)).unwrap_or_default();
-        match taken {
-            Err(error) if error.code == ErrorCode::Busy && holder == *THIS_PROCESS => Ok(None),
-            taken => taken.map(Some),
-        }
     }
 
     /// Removes the file of a folder that is to go, if nothing else is in it.
@@ -347,37 +323,6 @@ mod tests {
         }
     }
 
-    /// (S16) Beside a running server it is refused; alone, it gets this version's schema.
-    #[test]
-    fn a_catalog_of_an_older_version_is_left_alone_beside_its_server() {
-        let folder = tempfile::tempdir().unwrap();
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        drop(open_parts(&settings(folder.path()), &clock).unwrap());
-        let path = catalog_path(folder.path());
-        drop(open_beside(folder.path(), &clock).unwrap());
-        let mut bytes = fs::read(&path).unwrap();
-        // `user_version`, in the header of the database.
-        let version = bytes[63];
-        bytes[63] = 0;
-        let made_older = bytes.clone();
-        fs::write(&path, &made_older).unwrap();
-        let held = held_by_another(folder.path());
-        let error = open_beside(folder.path(), &clock).unwrap_err();
-        assert_eq!(error.code, ErrorCode::Busy, "{error}");
-        assert_eq!(fs::read(&path).unwrap()[63], 0, "it is as it was");
-        drop(held);
-        bytes[63] = version;
-        fs::write(&path, &bytes).unwrap();
-        drop(open_beside(folder.path(), &clock).unwrap());
-    }
-
-    /// The lock of the folder, with another process's number in its file.
-    fn held_by_another(folder: &Path) -> FolderLock {
-        let lock = FolderLock::take(folder).unwrap();
-        fs::write(folder.join("repository.lock"), "1\n").unwrap();
-        lock
-    }
-
     /// What a token command meets must stop backups, too.
     #[test]
     fn catalog_and_engine_share_one_latch() {
@@ -431,24 +376,6 @@ mod tests {
         assert!(error.message.contains(&std::process::id().to_string()), "{error}");
         drop(held);
         FolderLock::take(folder.path()).unwrap();
-    }
-
-    #[test]
-    fn a_lock_is_this_process_s_only_if_the_file_says_more_than_its_number() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, pid) = (folder.path().join(FILE_NAME), std::process::id());
-        let held = FolderLock::take(folder.path()).unwrap();
-        assert!(FolderLock::hold(folder.path()).unwrap().is_none(), "this process has it");
-        // As a server in another container writes it, of this version and of the one before.
-        for line in [format!("{pid}\n"), format!("{pid} 0123456789abcdef\n"), String::new()] {
-            fs::write(&path, &line).unwrap();
-            let error = FolderLock::hold(folder.path()).unwrap_err();
-            assert_eq!(error.code, ErrorCode::Busy, "{line}");
-            let named = if line.is_empty() { "unknown".to_owned() } else { pid.to_string() };
-            assert!(error.message.contains(&format!(" by process {named}; stop")), "{}", error.message);
-        }
-        drop(held);
-        assert!(FolderLock::hold(folder.path()).unwrap().is_some());
     }
 
     /// A user whose folder it is could have root write to any file.

@@ -116,7 +116,7 @@ pub(crate) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
 fn heal_in(writer: &mut Connection) -> Result<Vec<String>> {
     let tx = writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("write")?;
     // (W18) Before its problems count: what is in it follows from others. SQLite drops no table with a page it cannot read.
-    tx.execute_batch(kept::make_table()).or_error("write")?;
+    kept::make_table(&tx)?;
     let found = problems(&tx)?;
     let objects = found.iter().map(|problem| object(&tx, problem)).collect::<Result<Vec<_>>>()?;
     if !may_heal(&objects) {

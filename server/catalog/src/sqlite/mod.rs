@@ -108,23 +108,14 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Opens the catalog at `path`, brought to the schema of this version, with a latch of its own.
+    /// Opens the catalog at `path` with a latch of its own.
     ///
     /// # Errors
     /// [`CatalogError::NotFound`] when there is none, or only an unfinished one;
-    /// [`CatalogError::Unsupported`] when it is newer or cuts chunks differently;
+    /// [`CatalogError::Unsupported`] when it is newer or cuts chunks differently; [`CatalogError::Outdated`];
     /// [`CatalogError::Corrupt`], [`CatalogError::Busy`], [`CatalogError::Full`], [`CatalogError::Io`].
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self> {
         Self::open_with(path, clock, BUSY_TIMEOUT)
-    }
-
-    /// Returns true if the catalog at `path` has an older version's schema, which opening it would change.
-    ///
-    /// # Errors
-    /// As [`Catalog::open`].
-    pub fn is_older(path: &Path) -> Result<bool> {
-        check_exists(path)?;
-        schema::is_older(&connection::open_reader(path, BUSY_TIMEOUT)?)
     }
 
     /// Creates the catalog of a new repository at `path`, with the namespace
@@ -184,12 +175,12 @@ impl Catalog {
 
     fn start(
         path: &Path,
-        mut writer: Connection,
+        writer: Connection,
         clock: Arc<dyn Clock>,
         busy_timeout: Duration,
         latch: Arc<dyn Latch>,
     ) -> Result<Self> {
-        schema::upgrade(&mut writer, path)?;
+        schema::check(&writer, path)?;
         connection::use_log(&writer, busy_timeout)?;
         schema::check_parameters(&namespaces::repository(&writer)?)?;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Limits of namespaces, and the sums that triggers keep (migration 0004).
+//! Limits of namespaces, and the sums that triggers keep.
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::NamespaceId;

@@ -1,6 +1,6 @@
-//! The schema and its history. `application_id` says that a database is ours, `user_version` which
-//! migrations it has had. Each migration and the version it leads to are one transaction, so a crash leaves
-//! the database at one version or the next.
+//! The schema. `application_id` says that a database is ours, `user_version` which schema it has. Both are written in the
+//! transaction that makes the tables, so a crash leaves a whole catalog or an empty database. A catalog of another version is
+//! refused and left as it is.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use holdfast_types::ids::RepositoryId;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::convert::OrCatalogError;
-use super::{log, namespaces};
+use super::namespaces;
 use crate::{
     CatalogError, ChunkerParams, DEFAULT_NAMESPACE, REPOSITORY_FORMAT, RepositoryRecord, Result, new_id,
 };
@@ -18,37 +18,15 @@ use crate::{
 /// "HFct".
 pub(crate) const APPLICATION_ID: i32 = 0x4846_6374;
 
-/// Step n of the history is element n − 1 and leads to `user_version` n.
-const MIGRATIONS: &[&str] = &[
-    include_str!("../../migrations/0001_initial.sql"),
-    include_str!("../../migrations/0002_web.sql"),
-    include_str!("../../migrations/0003_processes.sql"),
-    include_str!("../../migrations/0004_owners.sql"),
-    include_str!("../../migrations/0005_points.sql"),
-    include_str!("../../migrations/0006_partial.sql"),
-    include_str!("../../migrations/0007_quotas.sql"),
-    include_str!("../../migrations/0008_sessions.sql"),
-    include_str!("../../migrations/0009_retention.sql"),
-    include_str!("../../migrations/0010_tasks.sql"),
-    include_str!("../../migrations/0011_scrub.sql"),
-    include_str!("../../migrations/0012_attribution.sql"),
-    include_str!("../../migrations/0013_squeezed.sql"),
-    include_str!("../../migrations/0014_parity.sql"),
-    include_str!("../../migrations/0015_end_to_end.sql"),
-    include_str!("../../migrations/0016_agents_proofs.sql"),
-    include_str!("../../migrations/0017_task_kinds.sql"),
-    include_str!("../../migrations/0018_archive_by_policy.sql"),
-    include_str!("../../migrations/0019_places.sql"),
-    include_str!("../../migrations/0020_generation.sql"),
-    include_str!("../../migrations/0021_in_doubt.sql"),
-    include_str!("../../migrations/0022_accepted_change.sql"),
-    include_str!("../../migrations/0023_pauses.sql"),
-    include_str!("../../migrations/0024_detail_sums.sql"),
-];
+const SCHEMA: &str = include_str!("../../schema.sql");
 
-/// The version this build writes.
-pub(crate) fn version() -> i32 {
-    i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
+/// Goes up with every change of the schema. Versions 1 to 24 were steps of its development, of which no catalog was released.
+pub(crate) const VERSION: i32 = 25;
+
+/// Returns the statements that make `table` and its indexes.
+pub(crate) fn statements(table: &str) -> &'static str {
+    let begins = format!("CREATE TABLE {table} (");
+    SCHEMA.split("\n\n").find(|part| part.contains(&begins)).unwrap_or_default()
 }
 
 /// Makes an empty database a catalog: schema, repository and default namespace in one transaction. `false`:
@@ -70,7 +48,8 @@ pub(crate) fn create_of(
         return Ok(false);
     }
     tx.pragma_update(None, "application_id", APPLICATION_ID).or_error("create")?;
-    migrate(&tx, 0)?;
+    tx.pragma_update(None, "user_version", VERSION).or_error("create")?;
+    tx.execute_batch(SCHEMA).or_error("create")?;
     let chunker = ChunkerParams::from(chunker::params());
     tx.execute(
         "INSERT INTO repository (only_row, id, created_ms, format_version, chunker_algorithm, \
@@ -91,48 +70,7 @@ pub(crate) fn create_of(
     .or_error("create")?;
     finish(&tx)?;
     tx.commit().or_error("create")?;
-    index_failures(writer);
     Ok(true)
-}
-
-/// Brings a catalog to this build's version.
-pub(crate) fn upgrade(writer: &mut Connection, path: &Path) -> Result<()> {
-    // Asked before anything is touched: a newer catalog must stay as it is.
-    check_ours(writer, path)?;
-    if read_version(writer)? == version() {
-        // A kill, or a full disk, may have kept an earlier process from making it.
-        if lacks_index(writer)? && log::write_again(writer, path).is_ok() {
-            index_failures(writer);
-        }
-        return Ok(());
-    }
-    log::write_again(writer, path)?;
-    let tx = begin(writer)?;
-    // Another process may have been faster.
-    check_ours(&tx, path)?;
-    migrate(&tx, read_version(&tx)?)?;
-    tx.commit().or_error("upgrade")?;
-    index_failures(writer);
-    Ok(())
-}
-
-/// Indexes the latest failures, which then are found without reading other rows. Making it reads all rows: what is damaged
-/// there is for the look of a start to tell (S9), and answers take longer without.
-fn index_failures(writer: &Connection) {
-    let _ = writer.execute_batch(
-        "CREATE INDEX IF NOT EXISTS details_failed_by_end \
-         ON details (finished_ms DESC, started_ms, run_id, session_id, position) WHERE status <> 'done'",
-    );
-}
-
-fn lacks_index(writer: &Connection) -> Result<bool> {
-    let sql = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'details_failed_by_end')";
-    writer.query_row(sql, [], |row| row.get(0)).or_error("open")
-}
-
-/// Returns true if the schema is an older version's.
-pub(crate) fn is_older(reader: &Connection) -> Result<bool> {
-    Ok(read_version(reader)? < version())
 }
 
 /// Refuses a repository that this build would not continue in the same way.
@@ -159,14 +97,16 @@ fn begin(writer: &mut Connection) -> Result<Transaction<'_>> {
     writer.transaction_with_behavior(TransactionBehavior::Immediate).or_error("open")
 }
 
-fn check_ours(connection: &Connection, path: &Path) -> Result<()> {
+/// (S16) Refuses what is not a catalog of this version's schema.
+pub(crate) fn check(connection: &Connection, path: &Path) -> Result<()> {
     let found = read_version(connection)?;
     match (read_application(connection)?, found) {
-        (APPLICATION_ID, 1..) if found <= version() => Ok(()),
+        (APPLICATION_ID, VERSION) => Ok(()),
+        (APPLICATION_ID, 1..VERSION) => Err(CatalogError::Outdated { found, known: VERSION }),
         (APPLICATION_ID, 1..) => Err(CatalogError::Unsupported {
             what: "the catalog's schema",
             found: format!("version {found}"),
-            known: format!("versions 1 to {}", version()),
+            known: format!("version {VERSION}"),
         }),
         (0, 0) if !has_tables(connection)? => Err(CatalogError::not_found("catalog", path.display())),
         (0, _) => Err(CatalogError::invalid(format!(
@@ -178,13 +118,6 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<()> {
             path.display()
         ))),
     }
-}
-
-fn migrate(tx: &Transaction<'_>, from: i32) -> Result<()> {
-    for sql in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(0)) {
-        tx.execute_batch(sql).or_error("upgrade")?;
-    }
-    tx.pragma_update(None, "user_version", version()).or_error("upgrade")
 }
 
 fn read_version(connection: &Connection) -> Result<i32> {

@@ -114,7 +114,7 @@ fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
     })
 }
 
-/// The sums that triggers keep (migration 0024): of a VM's rows in a job, over all time.
+/// The sums that triggers keep: of a VM's rows in a job, over all time.
 pub(crate) mod kept {
     use std::collections::HashMap;
 
@@ -123,6 +123,7 @@ pub(crate) mod kept {
     use ulid::Ulid;
 
     use super::super::super::convert::{OrCatalogError, id, kept_sum};
+    use super::super::super::schema;
     use super::super::super::select::Conditions;
     use super::{Reading, RowRefs};
     use crate::{DetailRow, Result, RowStatus};
@@ -130,15 +131,17 @@ pub(crate) mod kept {
     /// The end of a sum, as in the triggers.
     const SUM_MAX: i64 = 1 << 62;
 
-    /// Returns the statements that make the table, empty: the beginning of its migration.
-    pub(crate) fn make_table() -> &'static str {
-        const MIGRATION: &str = include_str!("../../../migrations/0024_detail_sums.sql");
-        MIGRATION.split_once("CREATE TRIGGER").map_or(MIGRATION, |(table, _)| table)
+    /// Makes the table anew, empty. It goes, damaged pages included.
+    pub(crate) fn make_table(tx: &Transaction<'_>) -> Result<()> {
+        tx.execute_batch("DROP TABLE IF EXISTS detail_sums")
+            .and_then(|()| tx.execute_batch(schema::statements("detail_sums")))
+            .or_error("write")
     }
 
-    /// Makes all of them anew, of the rows that there are. The table goes, damaged pages included.
+    /// Makes all of them anew, of the rows that there are.
     pub(crate) fn add_up(tx: &Transaction<'_>) -> Result<()> {
-        tx.execute_batch(make_table()).and_then(|()| tx.execute_batch(ADD_UP)).or_error("write")
+        make_table(tx)?;
+        tx.execute_batch(ADD_UP).or_error("write")
     }
 
     const ADD_UP: &str = "INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, \
@@ -150,12 +153,6 @@ pub(crate) mod kept {
          post_lc = min(post_lc + excluded.post_lc, 1 << 62), meta_bytes = min(meta_bytes + excluded.meta_bytes, 1 << 62), \
          wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62); \
          UPDATE jobs SET runs = (SELECT count(*) FROM runs r WHERE r.job_id = jobs.id)";
-
-    /// Returns true if there are rows and no sums: those of an older version were not added up yet.
-    pub(crate) fn are_missing(connection: &Connection) -> Result<bool> {
-        let sql = "SELECT NOT EXISTS (SELECT 1 FROM detail_sums) AND EXISTS (SELECT 1 FROM details)";
-        connection.query_row(sql, [], |row| row.get(0)).or_error("read")
-    }
 
     pub(crate) struct Kept {
         pub(crate) job: [u8; 16],
