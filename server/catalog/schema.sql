@@ -43,7 +43,7 @@ CREATE TABLE namespace_quotas (
     sessions_per_day INTEGER CHECK (sessions_per_day >= 0)
 ) STRICT, WITHOUT ROWID;
 
--- What a namespace takes: sums over other tables, kept by the triggers below, so that asking costs one row.
+-- What a namespace takes: sums over other tables (`sqlite/usage.rs`), so that asking costs one row.
 CREATE TABLE namespace_usage (
     namespace_id    BLOB    NOT NULL PRIMARY KEY REFERENCES namespaces (id),
     -- Of its containers, whatever their state.
@@ -273,9 +273,8 @@ CREATE TABLE merged_details (
     PRIMARY KEY (session_id, position)
 ) STRICT, WITHOUT ROWID;
 
--- Compression details of each VM in each job added up, kept by the triggers below whatever changes the rows, so that an
--- overview need not read years of them. A sum ends at 2^62, since a disk may claim a pebibyte, and then stays there.
--- Statistics must keep no backup from being committed: nothing here refuses a value, and no reference is checked.
+-- Compression details of each VM in each job added up (`sqlite/details/kept.rs`), so that an overview need not read years of
+-- them. Statistics must keep no backup from being committed: nothing here refuses a value, and no reference is checked.
 CREATE TABLE detail_sums (
     job_id     BLOB,
     vm_id      BLOB,
@@ -597,8 +596,9 @@ CREATE TABLE schedule_marks (
     at_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Guards, the last line of defence: whatever changes these rows, a locked backup stays, no lock gets shorter, its clock never
--- goes back, and a namespace keeps its key.
+-- Guards, the last line of defence (L2, L3, L4, N2): whatever statement of whatever process changes these rows, a locked backup
+-- stays, no lock gets shorter, their clock never goes back, and a namespace keeps its key. Methods ask before they
+-- write; these are for the one that forgets to.
 CREATE TRIGGER locked_backup_stays BEFORE DELETE ON backups
     WHEN old.hold_reason IS NOT NULL
         OR old.locked_until_ms > coalesce((SELECT now_ms FROM lock_clock), old.locked_until_ms - 1)
@@ -623,113 +623,4 @@ CREATE TRIGGER namespaces_keep_their_key BEFORE UPDATE OF key_id ON namespaces
     WHEN old.key_id IS NOT NULL AND new.key_id IS NOT old.key_id
 BEGIN
     SELECT RAISE(ABORT, 'the key of an end-to-end encrypted namespace cannot be changed');
-END;
-
--- Sums of `namespace_usage`.
-CREATE TRIGGER usage_of_new_namespace AFTER INSERT ON namespaces BEGIN
-    INSERT INTO namespace_usage (namespace_id) VALUES (new.id);
-END;
-
-CREATE TRIGGER usage_of_new_container AFTER INSERT ON containers BEGIN
-    UPDATE namespace_usage SET stored_bytes = stored_bytes + new.stored_bytes WHERE namespace_id = new.namespace_id;
-END;
-CREATE TRIGGER usage_of_removed_container AFTER DELETE ON containers BEGIN
-    UPDATE namespace_usage SET stored_bytes = stored_bytes - old.stored_bytes WHERE namespace_id = old.namespace_id;
-END;
-CREATE TRIGGER usage_of_changed_container AFTER UPDATE OF stored_bytes, namespace_id ON containers BEGIN
-    UPDATE namespace_usage SET stored_bytes = stored_bytes - old.stored_bytes WHERE namespace_id = old.namespace_id;
-    UPDATE namespace_usage SET stored_bytes = stored_bytes + new.stored_bytes WHERE namespace_id = new.namespace_id;
-END;
-
-CREATE TRIGGER usage_of_new_vm AFTER INSERT ON vms BEGIN
-    UPDATE namespace_usage SET vms = vms + 1 WHERE namespace_id = new.namespace_id;
-END;
-CREATE TRIGGER usage_of_removed_vm AFTER DELETE ON vms BEGIN
-    UPDATE namespace_usage SET vms = vms - 1 WHERE namespace_id = old.namespace_id;
-END;
-CREATE TRIGGER usage_of_new_job AFTER INSERT ON jobs BEGIN
-    UPDATE namespace_usage SET jobs = jobs + 1 WHERE namespace_id = new.namespace_id;
-END;
-CREATE TRIGGER usage_of_removed_job AFTER DELETE ON jobs BEGIN
-    UPDATE namespace_usage SET jobs = jobs - 1 WHERE namespace_id = old.namespace_id;
-END;
-
--- A restore point that becomes its VM's newest takes the place of the one before; its own disks are added as they are
--- written.
-CREATE TRIGGER usage_of_new_backup AFTER INSERT ON backups BEGIN
-    UPDATE namespace_usage SET restore_points = restore_points + 1 WHERE namespace_id = new.namespace_id;
-    UPDATE namespace_usage SET protected_bytes = protected_bytes -
-            (SELECT coalesce(sum(k.data_bytes), 0) FROM disks k WHERE k.backup_id =
-                (SELECT b.id FROM backups b WHERE b.vm_id = new.vm_id AND b.ordinal < new.ordinal
-                    ORDER BY b.ordinal DESC LIMIT 1))
-        WHERE namespace_id = new.namespace_id
-            AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.vm_id = new.vm_id AND b.ordinal > new.ordinal);
-END;
-CREATE TRIGGER usage_of_new_disk AFTER INSERT ON disks BEGIN
-    UPDATE namespace_usage SET protected_bytes = protected_bytes + new.data_bytes
-        WHERE namespace_id = (SELECT b.namespace_id FROM backups b WHERE b.id = new.backup_id
-            AND NOT EXISTS (SELECT 1 FROM backups l WHERE l.vm_id = b.vm_id AND l.ordinal > b.ordinal));
-END;
--- Before, because the restore point's disks go with it.
-CREATE TRIGGER usage_of_removed_backup BEFORE DELETE ON backups BEGIN
-    UPDATE namespace_usage SET restore_points = restore_points - 1 WHERE namespace_id = old.namespace_id;
-    UPDATE namespace_usage SET protected_bytes = protected_bytes
-            - (SELECT coalesce(sum(k.data_bytes), 0) FROM disks k WHERE k.backup_id = old.id)
-            + (SELECT coalesce(sum(k.data_bytes), 0) FROM disks k WHERE k.backup_id =
-                (SELECT b.id FROM backups b WHERE b.vm_id = old.vm_id AND b.ordinal < old.ordinal
-                    ORDER BY b.ordinal DESC LIMIT 1))
-        WHERE namespace_id = old.namespace_id
-            AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.vm_id = old.vm_id AND b.ordinal > old.ordinal);
-END;
-
--- Sums of `detail_sums`.
-CREATE TRIGGER sums_of_new_row AFTER INSERT ON details BEGIN
-    INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)
-        SELECT new.job_id, new.vm_id, 1, new.status <> 'done', min(new.bytes, 1 << 62), min(new.new_bytes, 1 << 62),
-            min(new.post_lc, 1 << 62), min(new.meta_bytes, 1 << 62), min(new.wire_bytes, 1 << 62) WHERE true
-        ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed,
-            bytes = min(bytes + excluded.bytes, 1 << 62), new_bytes = min(new_bytes + excluded.new_bytes, 1 << 62),
-            post_lc = min(post_lc + excluded.post_lc, 1 << 62),
-            meta_bytes = min(meta_bytes + excluded.meta_bytes, 1 << 62),
-            wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62);
-END;
-CREATE TRIGGER sums_of_removed_row AFTER DELETE ON details BEGIN
-    UPDATE detail_sums SET rows = rows - 1, failed = failed - (old.status <> 'done'),
-            bytes = bytes - iif(bytes < 1 << 62, old.bytes, 0),
-            new_bytes = new_bytes - iif(new_bytes < 1 << 62, old.new_bytes, 0),
-            post_lc = post_lc - iif(post_lc < 1 << 62, old.post_lc, 0),
-            meta_bytes = meta_bytes - iif(meta_bytes < 1 << 62, old.meta_bytes, 0),
-            wire_bytes = wire_bytes - iif(wire_bytes < 1 << 62, old.wire_bytes, 0)
-        WHERE job_id = old.job_id AND vm_id = old.vm_id;
-    DELETE FROM detail_sums WHERE job_id = old.job_id AND vm_id = old.vm_id AND rows = 0;
-END;
-CREATE TRIGGER sums_of_changed_row AFTER UPDATE ON details BEGIN
-    UPDATE detail_sums SET rows = rows - 1, failed = failed - (old.status <> 'done'),
-            bytes = bytes - iif(bytes < 1 << 62, old.bytes, 0),
-            new_bytes = new_bytes - iif(new_bytes < 1 << 62, old.new_bytes, 0),
-            post_lc = post_lc - iif(post_lc < 1 << 62, old.post_lc, 0),
-            meta_bytes = meta_bytes - iif(meta_bytes < 1 << 62, old.meta_bytes, 0),
-            wire_bytes = wire_bytes - iif(wire_bytes < 1 << 62, old.wire_bytes, 0)
-        WHERE job_id = old.job_id AND vm_id = old.vm_id;
-    DELETE FROM detail_sums WHERE job_id = old.job_id AND vm_id = old.vm_id AND rows = 0;
-    INSERT INTO detail_sums (job_id, vm_id, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes)
-        SELECT new.job_id, new.vm_id, 1, new.status <> 'done', min(new.bytes, 1 << 62), min(new.new_bytes, 1 << 62),
-            min(new.post_lc, 1 << 62), min(new.meta_bytes, 1 << 62), min(new.wire_bytes, 1 << 62) WHERE true
-        ON CONFLICT (job_id, vm_id) DO UPDATE SET rows = rows + 1, failed = failed + excluded.failed,
-            bytes = min(bytes + excluded.bytes, 1 << 62), new_bytes = min(new_bytes + excluded.new_bytes, 1 << 62),
-            post_lc = min(post_lc + excluded.post_lc, 1 << 62),
-            meta_bytes = min(meta_bytes + excluded.meta_bytes, 1 << 62),
-            wire_bytes = min(wire_bytes + excluded.wire_bytes, 1 << 62);
-END;
-
--- Sums of `jobs`.
-CREATE TRIGGER jobs_new_run AFTER INSERT ON runs BEGIN
-    UPDATE jobs SET runs = runs + 1 WHERE id = new.job_id;
-END;
-CREATE TRIGGER jobs_removed_run AFTER DELETE ON runs BEGIN
-    UPDATE jobs SET runs = runs - 1 WHERE id = old.job_id;
-END;
-CREATE TRIGGER jobs_moved_run AFTER UPDATE OF job_id ON runs BEGIN
-    UPDATE jobs SET runs = runs - 1 WHERE id = old.job_id;
-    UPDATE jobs SET runs = runs + 1 WHERE id = new.job_id;
 END;

@@ -6,9 +6,10 @@ use rusqlite::{Connection, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, int};
+use super::details::{self, kept};
 use super::{
-    audit, backups, commit_numbers, containers, details, locks, lost, merge_failed, namespaces, point_states,
-    policies, trust,
+    audit, backups, commit_numbers, containers, locks, lost, merge_failed, namespaces, point_states,
+    policies, trust, usage,
 };
 use crate::{
     Attempt, AuditEntry, BackupCommit, CatalogError, ContainerRecord, DetailRow, DiskRecord, FailedRun,
@@ -31,8 +32,11 @@ pub(crate) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     let refs = write_refs(tx, clock, attempt, details)?;
     trust::claim_vm(tx, refs.vm, &attempt.vm, &attempt.vm_owner)?;
     let number = if *number == 0 { commit_numbers::last_commit(tx)?.saturating_add(1) } else { *number };
-    let ordinal = number.max(commit_numbers::latest_of_vm(tx, &refs)?.saturating_add(1));
-    insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
+    let ordinal = number.max(commit_numbers::latest_of_vm(tx, refs.vm)?.saturating_add(1));
+    usage::of_vm(tx, attempt.namespace, refs.vm, || {
+        insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
+        (0u32..).zip(disks).try_for_each(|(position, disk)| insert_disk(tx, *backup, position, disk))
+    })?;
     // (V3)
     lost::inherit_doubt(tx, *backup)?;
     locks::write_new(tx, *backup, lock)?;
@@ -40,9 +44,6 @@ pub(crate) fn backup(tx: &Transaction<'_>, clock: &dyn Clock, commit: &BackupCom
     if refs.job_name != attempt.job {
         // (P9, L5) The point was sealed with the name that the job had before.
         point_states::mark_stale(tx, *backup, 0)?;
-    }
-    for (position, disk) in (0u32..).zip(disks) {
-        insert_disk(tx, *backup, position, disk)?;
     }
     write_rows(tx, attempt, &refs, Some(*backup), details, containers)?;
     let mut detail = format!("VM {}, job {}, run {}", attempt.vm, attempt.job, attempt.run);
@@ -105,12 +106,17 @@ pub(crate) fn write_names(tx: &Transaction<'_>, clock: &dyn Clock, attempt: &Att
     tx.prepare_cached("UPDATE vms SET removed_ms = NULL WHERE id = ? AND removed_ms IS NOT NULL")
         .and_then(|mut s| s.execute([vm]))
         .or_error("write")?;
-    let refs = match known_run(tx, attempt)? {
-        Some(run) => AttemptRefs { vm, job: run.job_id.to_bytes(), job_name: run.job },
-        None => AttemptRefs { vm, job: ensure_job(tx, clock, attempt)?, job_name: attempt.job.clone() },
-    };
-    write_run(tx, attempt, refs.job)?;
-    Ok(refs)
+    match known_run(tx, attempt)? {
+        Some(run) => {
+            widen_run(tx, &run, attempt)?;
+            Ok(AttemptRefs { vm, job: run.job_id.to_bytes(), job_name: run.job })
+        }
+        None => {
+            let job = ensure_job(tx, clock, attempt)?;
+            insert_run(tx, attempt, job)?;
+            Ok(AttemptRefs { vm, job, job_name: attempt.job.clone() })
+        }
+    }
 }
 
 /// The attempt's job by name; created when it is new.
@@ -135,6 +141,7 @@ fn ensure_named(
     ))
     .and_then(|mut s| s.execute(params![id, attempt.namespace.to_bytes(), name, clock.now_ms()]))
     .or_error("write")?;
+    usage::change(tx, attempt.namespace, table, 1)?;
     Ok(id)
 }
 
@@ -154,11 +161,18 @@ pub(crate) fn known_run(connection: &Connection, attempt: &Attempt) -> Result<Op
     Ok(Some(run))
 }
 
-fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<()> {
+fn widen_run(tx: &Transaction<'_>, run: &RunRecord, attempt: &Attempt) -> Result<()> {
+    let started_ms = run.started_ms.min(attempt.started_ms);
+    let finished_ms = run.finished_ms.max(attempt.finished_ms);
+    tx.prepare_cached("UPDATE runs SET started_ms = ?, finished_ms = ? WHERE id = ?")
+        .and_then(|mut s| s.execute(params![started_ms, finished_ms, run.id.to_bytes()]))
+        .or_error("write")?;
+    Ok(())
+}
+
+fn insert_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<()> {
     tx.prepare_cached(
-        "INSERT INTO runs (id, namespace_id, job_id, started_ms, finished_ms, owner) VALUES (?, ?, ?, ?, ?, ?) \
-         ON CONFLICT (id) DO UPDATE SET started_ms = min(started_ms, excluded.started_ms), \
-         finished_ms = max(finished_ms, excluded.finished_ms)",
+        "INSERT INTO runs (id, namespace_id, job_id, started_ms, finished_ms, owner) VALUES (?, ?, ?, ?, ?, ?)",
     )
     .and_then(|mut s| {
         s.execute(params![
@@ -171,7 +185,7 @@ fn write_run(tx: &Transaction<'_>, attempt: &Attempt, job: [u8; 16]) -> Result<(
         ])
     })
     .or_error("write")?;
-    Ok(())
+    kept::count_runs(tx, job, 1)
 }
 
 /// A backup of this ordinal.
@@ -207,7 +221,7 @@ pub(crate) fn insert_backup(
         ])
     })
     .or_error("write")?;
-    Ok(())
+    usage::change(tx, attempt.namespace, "restore_points", 1)
 }
 
 pub(crate) fn insert_disk(

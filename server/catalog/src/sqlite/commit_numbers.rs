@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, Row, Transaction};
 
-use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, int};
 use crate::{CommitState, Result};
 
@@ -33,7 +32,8 @@ pub(crate) fn raise_generation(tx: &Transaction<'_>) -> Result<()> {
 
 pub(crate) fn note_generation(tx: &Transaction<'_>, generation: u64) -> Result<()> {
     let generation = int("generation", generation)?;
-    tx.execute("UPDATE repository SET generation = max(generation, ?)", [generation]).or_error("write")?;
+    tx.execute("UPDATE repository SET generation = ?1 WHERE generation < ?1", [generation])
+        .or_error("write")?;
     Ok(())
 }
 
@@ -46,16 +46,16 @@ pub(crate) fn last_commit(connection: &Connection) -> Result<u64> {
 /// Remembers that a commit number is used.
 pub(crate) fn note_number(tx: &Transaction<'_>, number: u64) -> Result<()> {
     let number = int("commit number", number)?;
-    tx.prepare_cached("UPDATE repository SET last_commit = max(last_commit, ?)")
+    tx.prepare_cached("UPDATE repository SET last_commit = ?1 WHERE last_commit < ?1")
         .and_then(|mut s| s.execute([number]))
         .or_error("write")?;
     Ok(())
 }
 
 /// The highest commit number of a VM; 0: it has no backup.
-pub(crate) fn latest_of_vm(connection: &Connection, refs: &AttemptRefs) -> Result<u64> {
+pub(crate) fn latest_of_vm(connection: &Connection, vm: [u8; 16]) -> Result<u64> {
     connection
         .prepare_cached("SELECT coalesce(max(ordinal), 0) AS ordinal FROM backups WHERE vm_id = ?")
-        .and_then(|mut s| s.query_row([refs.vm], |row| count(row, "ordinal")))
+        .and_then(|mut s| s.query_row([vm], |row| count(row, "ordinal")))
         .or_error("read")
 }

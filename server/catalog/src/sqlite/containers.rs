@@ -6,7 +6,7 @@ use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RunId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, bad_value, count, id, int};
-use super::{commit_numbers, namespaces};
+use super::{commit_numbers, namespaces, usage};
 use crate::{CatalogError, ContainerRecord, ContainerState, Result};
 
 pub(crate) fn reserve(tx: &Transaction<'_>, numbers: u32) -> Result<Range<u64>> {
@@ -59,6 +59,7 @@ pub(crate) fn note_sealed(tx: &Transaction<'_>, container: &ContainerRecord) -> 
 
 /// Gives those their sessions left behind to no run.
 pub(crate) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
+    count_sealed(tx)?;
     let adopted = tx
         .execute(
             "INSERT INTO containers (id, class, state, namespace_id, stored_bytes, plain_bytes, chunk_count, \
@@ -76,6 +77,20 @@ pub(crate) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
     .or_error("write")?;
     tx.execute("DELETE FROM sealed_containers", []).or_error("write")?;
     Ok(adopted as u64)
+}
+
+/// Adds those that are not known yet to what their namespaces take.
+fn count_sealed(tx: &Transaction<'_>) -> Result<()> {
+    let taken: Vec<([u8; 16], i64)> = tx
+        .prepare(
+            "SELECT namespace_id, sum(stored_bytes) FROM sealed_containers \
+             WHERE id NOT IN (SELECT id FROM containers) GROUP BY namespace_id",
+        )
+        .and_then(|mut s| s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+        .or_error("read")?;
+    taken.into_iter().try_for_each(|(namespace, bytes)| {
+        usage::change(tx, NamespaceId::from_bytes(namespace), "stored_bytes", bytes)
+    })
 }
 
 pub(crate) fn sealed(connection: &Connection) -> Result<u64> {
@@ -124,6 +139,7 @@ pub(crate) fn add(tx: &Transaction<'_>, container: &ContainerRecord) -> Result<(
         ])
     })
     .or_error("write")?;
+    usage::change(tx, container.namespace, "stored_bytes", stored_bytes)?;
     tx.prepare_cached("DELETE FROM sealed_containers WHERE id = ?")
         .and_then(|mut s| s.execute([number]))
         .or_error("write")?;
@@ -177,20 +193,17 @@ pub(crate) fn condemned(connection: &Connection) -> Result<Vec<ContainerRecord>>
 
 /// Its damage goes with the row.
 pub(crate) fn remove_condemned(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
-    match by_id(tx, id)? {
-        None => return Ok(()),
-        Some(known) if known.state == ContainerState::Condemned => {}
-        Some(known) => {
-            let state = known.state;
-            return Err(CatalogError::invalid(format!(
-                "container {id} cannot be forgotten: it is {state:?}, not condemned"
-            )));
-        }
+    let Some(known) = by_id(tx, id)? else { return Ok(()) };
+    if known.state != ContainerState::Condemned {
+        let state = known.state;
+        return Err(CatalogError::invalid(format!(
+            "container {id} cannot be forgotten: it is {state:?}, not condemned"
+        )));
     }
     tx.prepare_cached("DELETE FROM containers WHERE id = ?")
         .and_then(|mut s| s.execute([number(id).unwrap_or(-1)]))
         .or_error("write")?;
-    Ok(())
+    usage::change(tx, known.namespace, "stored_bytes", -int("stored_bytes", known.stored_bytes)?)
 }
 
 pub(crate) fn by_id(connection: &Connection, id: ContainerId) -> Result<Option<ContainerRecord>> {

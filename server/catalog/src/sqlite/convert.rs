@@ -60,7 +60,7 @@ pub(crate) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     u64::try_from(value).map_err(|cause| bad_value(column, cause))
 }
 
-/// A sum that triggers keep, at least 0. The daily look corrects one that is wrong; it must keep no page from being shown.
+/// A sum that is kept, at least 0. The daily look corrects one that is wrong; it must keep no page from being shown.
 pub(crate) fn kept_sum(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     Ok(match row.get_ref(column)? {
         ValueRef::Integer(sum) => sum.max(0).unsigned_abs(),

@@ -1,13 +1,13 @@
 //! Restore points that are being deleted. They are moved out of `backups` into a table of their own, so that nothing
-//! that looks for restore points finds them, and the sums that follow `backups` are right.
+//! that looks for restore points finds them, and the sums over `backups` are right.
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId};
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
-use super::{audit, backups, commit_numbers, lock_clock, locks, namespaces};
-use crate::{AuditEntry, CatalogError, DeletionRecord, NamespaceRecord, Result};
+use super::{audit, backups, commit_numbers, lock_clock, locks, namespaces, usage};
+use crate::{AuditEntry, BackupRecord, CatalogError, DeletionRecord, NamespaceRecord, Result};
 
 /// (L1) Nothing is changed before all of them were found to be free.
 pub(crate) fn begin(
@@ -34,9 +34,7 @@ pub(crate) fn begin(
         )
         .and_then(|mut s| s.execute(params![backup.vm, clock.now_ms(), id.to_bytes()]))
         .or_error("write")?;
-        tx.prepare_cached("DELETE FROM backups WHERE id = ?")
-            .and_then(|mut s| s.execute([id.to_bytes()]))
-            .or_error("write")?;
+        delete(tx, &backup)?;
         let entry = AuditEntry {
             who: who.to_owned(),
             action: "backup.delete".to_owned(),
@@ -53,6 +51,16 @@ pub(crate) fn begin(
         commit_numbers::raise_generation(tx)?;
     }
     Ok(begun)
+}
+
+fn delete(tx: &Transaction<'_>, backup: &BackupRecord) -> Result<()> {
+    usage::change(tx, backup.namespace, "restore_points", -1)?;
+    usage::of_vm(tx, backup.namespace, backup.vm_id.to_bytes(), || {
+        tx.prepare_cached("DELETE FROM backups WHERE id = ?")
+            .and_then(|mut s| s.execute([backup.id.to_bytes()]))
+            .or_error("write")
+            .map(drop)
+    })
 }
 
 pub(crate) fn is_begun(connection: &Connection, id: BackupId) -> Result<bool> {

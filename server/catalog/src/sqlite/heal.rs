@@ -12,8 +12,8 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 use super::connection::{self, open_reader};
 use super::convert::OrCatalogError;
-use super::details::sums::kept;
-use super::{BUSY_TIMEOUT, backups, quotas};
+use super::details::kept;
+use super::{BUSY_TIMEOUT, backups, usage};
 use crate::{CatalogError, GoOn, INTEGRITY_PROBLEMS_MAX, Result};
 
 /// Steps of the database between two questions whether to go on: some milliseconds.
@@ -91,14 +91,14 @@ pub(crate) fn look(
 
 /// Sums that are wrong.
 pub(crate) fn sum_problems(connection: &Connection) -> Result<Vec<String>> {
-    let mut problems = quotas::problems(connection)?;
+    let mut problems = usage::problems(connection)?;
     problems.extend(kept::problems(connection)?);
     Ok(problems)
 }
 
 /// Makes all sums anew, of the rows that there are.
 pub(crate) fn add_up(tx: &Transaction<'_>) -> Result<()> {
-    tx.execute_batch(quotas::ADD_UP).or_error("write")?;
+    usage::add_up(tx)?;
     kept::add_up(tx)
 }
 

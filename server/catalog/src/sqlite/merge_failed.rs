@@ -5,6 +5,7 @@
 use rusqlite::{Row, Transaction, params};
 
 use super::convert::{OrCatalogError, int};
+use super::details::kept;
 use crate::{FAILED_ROWS_PER_VM_MAX, Result};
 
 /// The columns that are added up, in the order of [`Merged::sums`].
@@ -50,15 +51,17 @@ pub(crate) fn bound(tx: &Transaction<'_>, vm: [u8; 16]) -> Result<()> {
     let mut jobs: Vec<[u8; 16]> = old.iter().map(|row| row.job).collect();
     jobs.sort_unstable();
     jobs.dedup();
-    for job in jobs {
-        let of_job: Vec<&Old> = old.iter().filter(|row| row.job == job).collect();
-        if let [kept, merged @ ..] = of_job.as_slice()
-            && !merged.is_empty()
-        {
-            merge(tx, kept, merged)?;
+    kept::follow(tx, "d.vm_id = ? AND d.status <> 'done'", &[vm], || {
+        for job in jobs {
+            let of_job: Vec<&Old> = old.iter().filter(|row| row.job == job).collect();
+            if let [kept, merged @ ..] = of_job.as_slice()
+                && !merged.is_empty()
+            {
+                merge(tx, kept, merged)?;
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn oldest(tx: &Transaction<'_>, vm: [u8; 16], limit: u32) -> Result<Vec<Old>> {
@@ -122,12 +125,13 @@ fn merge(tx: &Transaction<'_>, kept: &Old, merged: &[&Old]) -> Result<()> {
     .and_then(|mut s| s.execute(rusqlite::params_from_iter(values)))
     .or_error("write")?;
     tx.execute(
-        "INSERT OR REPLACE INTO merged_details (session_id, position, rows) VALUES (?, ?, ?)",
+        "INSERT INTO merged_details (session_id, position, rows) VALUES (?, ?, ?) \
+         ON CONFLICT (session_id, position) DO UPDATE SET rows = excluded.rows",
         params![kept.session, kept.position, int("rows", rows)?],
     )
     .or_error("write")?;
     tx.execute(
-        "UPDATE runs SET finished_ms = max(finished_ms, ?) WHERE id = ?",
+        "UPDATE runs SET finished_ms = ?1 WHERE id = ?2 AND finished_ms < ?1",
         params![finished_ms, kept.run],
     )
     .or_error("write")?;
@@ -155,6 +159,7 @@ fn remove(tx: &Transaction<'_>, old: &Old, run: [u8; 16]) -> Result<()> {
         tx.prepare_cached("DELETE FROM runs WHERE id = ?")
             .and_then(|mut s| s.execute([old.run]))
             .or_error("write")?;
+        kept::count_runs(tx, old.job, -1)?;
     }
     Ok(())
 }

@@ -52,6 +52,7 @@ pub(crate) mod tasks;
 pub(crate) mod testing;
 pub(crate) mod tokens;
 pub(crate) mod trust;
+pub(crate) mod usage;
 pub(crate) mod verifications;
 
 use std::path::{Path, PathBuf};

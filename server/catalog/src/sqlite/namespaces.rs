@@ -7,6 +7,7 @@ use holdfast_types::ids::{NamespaceId, RepositoryId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::convert::{OrCatalogError, id};
+use super::usage;
 use crate::{CatalogError, ChunkerParams, NamespaceRecord, RepositoryRecord, Result, new_id};
 
 pub(crate) fn repository(connection: &Connection) -> Result<RepositoryRecord> {
@@ -71,7 +72,7 @@ fn insert(connection: &Connection, record: &NamespaceRecord) -> Result<()> {
             params![record.id.to_bytes(), record.name, record.created_ms, record.key_id.map(KeyId::to_bytes)],
         )
         .or_error("write")?;
-    Ok(())
+    usage::begin(connection, record.id)
 }
 
 /// The namespace of `wanted`'s id, or `wanted` itself, created. Where another has its name, the id is added to it. One that

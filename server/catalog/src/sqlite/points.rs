@@ -6,9 +6,10 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::attempt_refs::AttemptRefs;
 use super::convert::{OrCatalogError, count, id, int};
+use super::details::{self, kept};
 use super::{
-    adoption, backups, commit, commit_numbers, deletions, details, lock_clock, locks, lost, namespaces,
-    point_states, trust,
+    adoption, backups, commit, commit_numbers, deletions, lock_clock, locks, lost, namespaces, point_states,
+    trust, usage,
 };
 use crate::{Attempt, CatalogError, LockChange, PointRecord, Result};
 
@@ -115,13 +116,16 @@ pub(crate) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
     let refs = commit::write_names(tx, clock, attempt)?;
     // The newest restore point says whose the VM is: a catalog that does not know it is older. Unless an operator
     // decided after the restore point was made, and before its row was written: a crash came in between.
-    if *number > commit_numbers::latest_of_vm(tx, &refs)?
+    if *number > commit_numbers::latest_of_vm(tx, refs.vm)?
         && !trust::owner_set_since(tx, refs.vm, attempt.finished_ms)?
     {
         trust::write_owner(tx, refs.vm, &attempt.vm_owner)?;
     }
     let ordinal = free_ordinal(tx, &refs, *number)?;
-    commit::insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
+    usage::of_vm(tx, attempt.namespace, refs.vm, || {
+        commit::insert_backup(tx, attempt, *backup, &refs, missing_disks, ordinal)?;
+        (0u32..).zip(disks).try_for_each(|(position, disk)| commit::insert_disk(tx, *backup, position, disk))
+    })?;
     locks::write_new(tx, *backup, &point.lock)?;
     point_states::set(tx, *backup, point.revision)?;
     // (V3) Rows of containers it needs may be missing as its own was, and their files with them.
@@ -131,9 +135,8 @@ pub(crate) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
         point_states::mark_stale(tx, *backup, point.revision)?;
     }
     // The point is the commit: what was recorded of a failure of this session came after it.
-    tx.execute("DELETE FROM details WHERE session_id = ?", [attempt.session.to_bytes()]).or_error("write")?;
-    for (position, (disk, row)) in (0u32..).zip(disks.iter().zip(details)) {
-        commit::insert_disk(tx, *backup, position, disk)?;
+    details::remove_session(tx, attempt.session)?;
+    for (position, row) in (0u32..).zip(details) {
         details::insert(tx, attempt, &refs, Some(*backup), position, row)?;
     }
     let next_container = int("next container number", *next_container)?;
@@ -155,13 +158,18 @@ fn move_run(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord) -> Res
         return Ok(());
     }
     let job = commit::ensure_job(tx, clock, &point.attempt)?;
-    for (table, column) in [("runs", "id"), ("backups", "run_id"), ("details", "run_id")] {
-        tx.execute(
-            &format!("UPDATE {table} SET job_id = ? WHERE {column} = ?"),
-            params![job, run.id.to_bytes()],
-        )
-        .or_error("write")?;
-    }
+    kept::count_runs(tx, run.job_id.to_bytes(), -1)?;
+    kept::count_runs(tx, job, 1)?;
+    kept::follow(tx, "d.run_id = ?", &[run.id.to_bytes()], || {
+        for (table, column) in [("runs", "id"), ("backups", "run_id"), ("details", "run_id")] {
+            tx.execute(
+                &format!("UPDATE {table} SET job_id = ? WHERE {column} = ?"),
+                params![job, run.id.to_bytes()],
+            )
+            .or_error("write")?;
+        }
+        Ok(())
+    })?;
     point_states::mark_all_stale(tx, "run_id", run.id.to_bytes())
 }
 
@@ -171,7 +179,11 @@ fn free_ordinal(tx: &Transaction<'_>, refs: &AttemptRefs, number: u64) -> Result
         .prepare_cached("SELECT 1 FROM backups WHERE vm_id = ? AND ordinal = ?")
         .and_then(|mut s| s.query_row(params![refs.vm, int_of(number)], |_| Ok(())).optional())
         .or_error("read")?;
-    if taken.is_none() { Ok(number) } else { Ok(commit_numbers::latest_of_vm(tx, refs)?.saturating_add(1)) }
+    if taken.is_none() {
+        Ok(number)
+    } else {
+        Ok(commit_numbers::latest_of_vm(tx, refs.vm)?.saturating_add(1))
+    }
 }
 
 /// Validated to be small.

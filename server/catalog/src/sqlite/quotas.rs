@@ -1,4 +1,4 @@
-//! Limits of namespaces, and the sums that triggers keep.
+//! Limits of namespaces, and what counts against them.
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::NamespaceId;
@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, count, int, kept_sum};
 use super::select::{Conditions, named};
-use super::{audit, namespaces};
+use super::{audit, namespaces, usage};
 use crate::sqlite::convert::day_of;
 use crate::{AuditEntry, CatalogError, NamespaceQuota, Quota, Result, StartAccount, Usage};
 
@@ -27,8 +27,10 @@ pub(crate) fn set(
     let before = of(tx, clock, namespace)?.quota;
     let limit = |what, value: Option<u64>| value.map(|value| int(what, value)).transpose();
     tx.execute(
-        "INSERT OR REPLACE INTO namespace_quotas (namespace_id, stored_bytes, protected_bytes, restore_points, \
-         sessions_per_day) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO namespace_quotas (namespace_id, stored_bytes, protected_bytes, restore_points, sessions_per_day) \
+         VALUES (?, ?, ?, ?, ?) ON CONFLICT (namespace_id) DO UPDATE SET stored_bytes = excluded.stored_bytes, \
+         protected_bytes = excluded.protected_bytes, restore_points = excluded.restore_points, \
+         sessions_per_day = excluded.sessions_per_day",
         params![
             namespace.to_bytes(),
             limit("the limit of stored bytes", quota.stored_bytes)?,
@@ -94,24 +96,12 @@ pub(crate) fn start_account(
     vm: &str,
     job: &str,
 ) -> Result<StartAccount> {
-    let NamespaceQuota { quota, usage, .. } = of(connection, clock, namespace)?;
+    let NamespaceQuota { quota, usage: used, .. } = of(connection, clock, namespace)?;
     let vm = named(connection, "vms", vm, Some(&[namespace]))?.first().copied();
-    let vm_protected_bytes = match vm {
-        Some(vm) => newest_bytes(connection, vm)?,
-        None => None,
-    };
+    let newest = vm.map(|vm| usage::newest_bytes(connection, vm)).transpose()?.flatten();
+    let vm_protected_bytes = newest.map(|bytes| bytes.max(0).unsigned_abs());
     let knows_job = !named(connection, "jobs", job, Some(&[namespace]))?.is_empty();
-    Ok(StartAccount { quota, usage, knows_vm: vm.is_some(), knows_job, vm_protected_bytes })
-}
-
-fn newest_bytes(connection: &Connection, vm: [u8; 16]) -> Result<Option<u64>> {
-    connection
-        .prepare_cached(
-            "SELECT (SELECT coalesce(sum(k.data_bytes), 0) FROM disks k WHERE k.backup_id = b.id) AS bytes \
-             FROM backups b WHERE b.vm_id = ? ORDER BY b.ordinal DESC LIMIT 1",
-        )
-        .and_then(|mut s| s.query_row([vm], |row| count(row, "bytes")).optional())
-        .or_error("read")
+    Ok(StartAccount { quota, usage: used, knows_vm: vm.is_some(), knows_job, vm_protected_bytes })
 }
 
 pub(crate) fn count_session(tx: &Transaction<'_>, clock: &dyn Clock, namespace: NamespaceId) -> Result<bool> {
@@ -125,60 +115,6 @@ pub(crate) fn count_session(tx: &Transaction<'_>, clock: &dyn Clock, namespace: 
     )
     .or_error("write")?;
     Ok(true)
-}
-
-/// Adds the sums up anew.
-pub(crate) const ADD_UP: &str = "INSERT OR IGNORE INTO namespace_usage (namespace_id) SELECT id FROM namespaces; \
-     UPDATE namespace_usage AS u SET \
-     stored_bytes = (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = u.namespace_id), \
-     protected_bytes = (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v JOIN backups b ON b.vm_id = v.id \
-         AND b.ordinal = (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) \
-         JOIN disks k ON k.backup_id = b.id WHERE v.namespace_id = u.namespace_id), \
-     restore_points = (SELECT count(*) FROM backups b WHERE b.namespace_id = u.namespace_id), \
-     vms = (SELECT count(*) FROM vms v WHERE v.namespace_id = u.namespace_id), \
-     jobs = (SELECT count(*) FROM jobs j WHERE j.namespace_id = u.namespace_id)";
-
-/// Adds the protected bytes of a namespace up anew: restore points of a VM became another's.
-pub(crate) fn sum_protected(tx: &Transaction<'_>, namespace: NamespaceId) -> Result<()> {
-    tx.execute(
-        "UPDATE namespace_usage SET protected_bytes = (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v \
-         JOIN backups b ON b.vm_id = v.id AND b.ordinal = (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) \
-         JOIN disks k ON k.backup_id = b.id WHERE v.namespace_id = ?1) WHERE namespace_id = ?1",
-        [namespace.to_bytes()],
-    )
-    .or_error("write")?;
-    Ok(())
-}
-
-/// Sums that are not what they should be, for the integrity check: the rows themselves are added up.
-pub(crate) fn problems(connection: &Connection) -> Result<Vec<String>> {
-    let sql = "SELECT n.name, u.stored_bytes, u.protected_bytes, u.restore_points, u.vms, u.jobs, \
-         (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = n.id), \
-         (SELECT coalesce(sum(k.data_bytes), 0) FROM vms v JOIN backups b ON b.vm_id = v.id AND b.ordinal = \
-             (SELECT max(l.ordinal) FROM backups l WHERE l.vm_id = v.id) JOIN disks k ON k.backup_id = b.id \
-             WHERE v.namespace_id = n.id), \
-         (SELECT count(*) FROM backups b WHERE b.namespace_id = n.id), \
-         (SELECT count(*) FROM vms v WHERE v.namespace_id = n.id), \
-         (SELECT count(*) FROM jobs j WHERE j.namespace_id = n.id) \
-         FROM namespaces n LEFT JOIN namespace_usage u ON u.namespace_id = n.id";
-    const SUMS: [&str; 5] = ["stored bytes", "protected bytes", "restore points", "VMs", "jobs"];
-    let read = |row: &Row<'_>| -> rusqlite::Result<Vec<String>> {
-        let name: String = row.get(0)?;
-        let mut problems = Vec::new();
-        for (number, what) in SUMS.iter().enumerate() {
-            let (kept, counted): (Option<i64>, i64) = (row.get(1 + number)?, row.get(6 + number)?);
-            if kept != Some(counted) {
-                let kept = kept.map_or_else(|| "nothing".to_owned(), |kept| kept.to_string());
-                problems.push(format!(
-                    "namespace {name:?} is on record with {kept} {what}, but its rows add up to {counted}"
-                ));
-            }
-        }
-        Ok(problems)
-    };
-    let found: Vec<Vec<String>> =
-        connection.prepare(sql).and_then(|mut s| s.query_map([], read)?.collect()).or_error("check")?;
-    Ok(found.into_iter().flatten().collect())
 }
 
 fn read(row: &Row<'_>, today: i32) -> rusqlite::Result<NamespaceQuota> {

@@ -6,8 +6,9 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use ulid::Ulid;
 
 use super::convert::{OrCatalogError, id};
+use super::details::kept;
 use super::select::named;
-use super::{audit, namespaces, point_states, policies, quotas};
+use super::{audit, commit_numbers, namespaces, point_states, policies, usage};
 use crate::{AuditEntry, CatalogError, Named, NamedVm, Rename, Result};
 
 pub(crate) fn vm(connection: &Connection, namespace: NamespaceId, vm: &str) -> Result<Option<NamedVm>> {
@@ -89,7 +90,7 @@ fn write_vm_name(tx: &Transaction<'_>, found: &NamedVm, name: &str) -> Result<()
         if !is_removed || !backups_of(tx, VmId::from_bytes(other), None, 1)?.is_empty() {
             return Err(CatalogError::exists("VM", format!("{name:?}")));
         }
-        join(tx, "vms", "vm_id", &["details"], other, id)?;
+        join(tx, found.namespace, Named::Vm, other, id)?;
     }
     tx.execute("UPDATE vms SET name = ? WHERE id = ?", params![name, id]).or_error("write")?;
     policies::rename(tx, &[rename(found.namespace, Named::Vm, &found.name, name)])?;
@@ -104,18 +105,30 @@ fn rename(namespace: NamespaceId, kind: Named, from: &str, to: &str) -> Rename {
 /// Gives what refers to `from` to `to`, and drops `from`.
 fn join(
     tx: &Transaction<'_>,
-    table: &str,
-    column: &str,
-    users: &[&str],
+    namespace: NamespaceId,
+    kind: Named,
     from: [u8; 16],
     to: [u8; 16],
 ) -> Result<()> {
-    for user in users {
-        tx.execute(&format!("UPDATE {user} SET {column} = ? WHERE {column} = ?"), params![to, from])
-            .or_error("write")?;
+    let (table, column) = (table(kind), column(kind));
+    let users: &[&str] =
+        if kind == Named::Vm { &["backups", "details"] } else { &["backups", "details", "runs"] };
+    kept::follow(tx, &format!("d.{column} IN (?, ?)"), &[from, to], || {
+        for user in users {
+            tx.execute(&format!("UPDATE {user} SET {column} = ? WHERE {column} = ?"), params![to, from])
+                .or_error("write")?;
+        }
+        Ok(())
+    })?;
+    if kind == Named::Job {
+        tx.execute(
+            "UPDATE jobs SET runs = runs + (SELECT f.runs FROM jobs f WHERE f.id = ?) WHERE id = ?",
+            [from, to],
+        )
+        .or_error("write")?;
     }
     tx.execute(&format!("DELETE FROM {table} WHERE id = ?"), [from]).or_error("write")?;
-    Ok(())
+    usage::change(tx, namespace, table, -1)
 }
 
 pub(crate) fn rename_job(
@@ -210,7 +223,7 @@ fn write_name(tx: &Transaction<'_>, kind: Named, id: [u8; 16], name: &str) -> Re
 /// Another has the name still: its restore points were deleted since, or theirs say the same. It is one from now on.
 fn merge(tx: &Transaction<'_>, rename: &Rename, from: [u8; 16], to: [u8; 16]) -> Result<()> {
     if rename.kind == Named::Job {
-        return join(tx, "jobs", "job_id", &["backups", "details", "runs"], from, to);
+        return join(tx, rename.namespace, Named::Job, from, to);
     }
     // A number that both have is taken once.
     tx.execute(
@@ -219,11 +232,9 @@ fn merge(tx: &Transaction<'_>, rename: &Rename, from: [u8; 16], to: [u8; 16]) ->
         params![from, to],
     )
     .or_error("write")?;
-    join(tx, "vms", "vm_id", &["backups", "details"], from, to)?;
-    tx.execute(
-        "UPDATE repository SET last_commit = max(last_commit, (SELECT max(ordinal) FROM backups))",
-        [],
-    )
-    .or_error("write")?;
-    quotas::sum_protected(tx, rename.namespace)
+    // Of two newest restore points one is left.
+    let taken = usage::newest_bytes(tx, from)?.unwrap_or(0);
+    usage::of_vm(tx, rename.namespace, to, || join(tx, rename.namespace, Named::Vm, from, to))?;
+    usage::change(tx, rename.namespace, "protected_bytes", -taken)?;
+    commit_numbers::note_number(tx, commit_numbers::latest_of_vm(tx, to)?)
 }

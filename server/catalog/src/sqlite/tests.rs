@@ -7,6 +7,7 @@ mod full;
 mod memory;
 mod plans;
 mod snapshots;
+mod sums;
 mod versions;
 
 use std::path::{Path, PathBuf};
@@ -227,137 +228,37 @@ fn rows(fixture: &Fixture) -> Vec<DetailRow> {
     all_pages(1000, |page| fixture.details(&crate::DetailFilter::default(), page))
 }
 
-/// Sums follow rows that are removed or changed, too, by whatever code.
+/// (L2, L3, L4, N2) Whatever statement, the database refuses it once more.
 #[test]
-fn sums_follow_removals() {
+fn guards_refuse_what_no_method_asks_for() {
     let home = Home::new();
     let fixture = home.create();
-    let commits: Vec<_> = (0..4).map(|_| fixture.committed("web", "nightly")).collect();
-    fixture.committed("db", "nightly");
+    let [held, locked, free] = [(); 3].map(|()| fixture.committed("web", "nightly").backup);
+    let lock_time_ms = fixture.advance_lock_clock().unwrap();
+    fixture.hold_backups(&[held], "for the court", "ann").unwrap();
+    fixture.lock_backups(&[locked], lock_time_ms + 1000, "ann").unwrap();
+    fixture.create_sealed_namespace("sealed", holdfast_proto::KeyId::from_bytes([7; 8])).unwrap();
     let raw = home.raw();
-    raw.pragma_update(None, "foreign_keys", true).unwrap();
-    let points = || fixture.quotas(None).unwrap()[0].usage.restore_points;
-    let sound = |what: &str| assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
-    // An older one, the newest, the rest.
-    for (number, left) in [(1, 4), (3, 3), (0, 2), (2, 1)] {
-        raw.execute("DELETE FROM backups WHERE id = ?", [commits[number].backup.to_bytes()]).unwrap();
-        assert_eq!(points(), left);
-        sound("a backup was removed");
-    }
-    raw.execute("DELETE FROM containers WHERE id = 2", []).unwrap();
-    sound("a container was removed");
-    raw.execute("UPDATE containers SET stored_bytes = stored_bytes + 5 WHERE id = 1", []).unwrap();
-    sound("a container was changed");
-    raw.execute("UPDATE namespace_usage SET stored_bytes = -1", []).unwrap();
-    let problems = fixture.integrity_check().unwrap();
-    assert!(problems.len() == 1 && problems[0].contains("-1 stored bytes"), "{problems:?}");
-    assert_eq!(fixture.quotas(None).unwrap()[0].usage.stored_bytes, 0, "starting goes on");
-}
-
-/// As those of namespaces, sums of compression details.
-#[test]
-fn sums_of_details_follow_every_change() {
-    let home = Home::new();
-    let fixture = home.create();
-    let commits: Vec<_> = (0..3).map(|_| fixture.committed("web", "nightly")).collect();
-    fixture.committed("db", "weekly");
-    let raw = home.raw();
-    let sound = |what: &str| assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
-    let jobs = || fixture.job_overviews(None).unwrap();
-    let other = "(SELECT id FROM vms WHERE name = 'db')";
-    raw.execute(
-        &format!("UPDATE details SET vm_id = {other} WHERE session_id = ?"),
-        [commits[0].attempt.session.to_bytes()],
-    )
-    .unwrap();
-    assert_eq!((jobs()[0].vms, jobs()[0].runs), (2, 3));
-    sound("rows became another VM's");
-    raw.execute("DELETE FROM backups", []).unwrap();
-    raw.execute(&format!("DELETE FROM details WHERE vm_id = {other}"), []).unwrap();
-    sound("rows were removed");
-    raw.execute("UPDATE containers SET run_id = NULL", []).unwrap();
-    raw.execute("DELETE FROM runs WHERE id NOT IN (SELECT run_id FROM details)", []).unwrap();
-    sound("runs were removed");
-    assert_eq!(jobs().len(), 1, "a job without rows is in no overview");
-    raw.execute("UPDATE details SET wire_bytes = 9223372036854775807", []).unwrap();
-    assert_eq!(jobs()[0].sums.wire_bytes, 1 << 62, "a sum ends, and does not overflow");
-    sound("a sum that ended");
-    // Each column is looked at, those beside one that ended, too.
-    for column in ["rows", "failed", "bytes", "new_bytes", "post_lc", "meta_bytes"] {
-        raw.execute(&format!("UPDATE detail_sums SET {column} = {column} + 1"), []).unwrap();
-        let problems = fixture.integrity_check().unwrap();
-        assert!(problems.len() == 1 && problems[0].contains(column), "{problems:?}");
-        assert_eq!(fixture.correct_sums(Box::new(|| true)).unwrap(), Some(problems));
-        sound("it was corrected");
-    }
-}
-
-/// The first row of a sum may be more than its end.
-#[test]
-fn a_sum_of_a_single_row_ends_too() {
-    let home = Home::new();
-    let fixture = home.create();
-    fixture.record_failed_run(&fixture.failed("web", "nightly", crate::RowStatus::Failed)).unwrap();
-    let raw = home.raw();
-    let ends = |what: &str| {
-        assert_eq!(fixture.job_overviews(None).unwrap()[0].sums.wire_bytes, 1 << 62, "{what}");
-        assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{what}");
-    };
-    raw.execute("UPDATE details SET wire_bytes = 9223372036854775807", []).unwrap();
-    ends("a row was changed");
-    let again = "CREATE TEMP TABLE one AS SELECT * FROM details; DELETE FROM details; INSERT INTO details SELECT * FROM one";
-    raw.execute_batch(again).unwrap();
-    ends("a row is new");
-    fixture.add_up().unwrap();
-    ends("rows were added up");
-}
-
-/// A job whose sums are lost says all the same which run was its last, and how many VMs fail.
-#[test]
-fn a_job_without_sums_is_listed() {
-    let home = Home::new();
-    let fixture = home.create();
-    let failed = fixture.failed("web", "nightly", crate::RowStatus::Failed);
-    fixture.record_failed_run(&failed).unwrap();
-    home.raw().execute("DELETE FROM detail_sums", []).unwrap();
-    let jobs = fixture.job_overviews(None).unwrap();
-    assert_eq!((jobs.len(), jobs[0].vms, jobs[0].failing_vms), (1, 0, 1));
-    assert_eq!(jobs[0].last_run.as_ref().map(|run| run.id), Some(failed.attempt.run));
-}
-
-/// Statistics that are damaged, in whatever way, keep no backup from being committed and no page from being shown.
-#[test]
-fn wrong_sums_are_in_the_way_of_nothing() {
-    for damage in [
-        "UPDATE detail_sums SET rows = -5, failed = 7, bytes = -9223372036854775808",
-        "UPDATE detail_sums SET rows = 9223372036854775807, wire_bytes = 9223372036854775807",
-        "UPDATE detail_sums SET rows = NULL, failed = 'x', bytes = x'00', new_bytes = 1e300, post_lc = NULL",
-        "UPDATE detail_sums SET vm_id = x'07'",
-        "DELETE FROM detail_sums; UPDATE jobs SET runs = -1; DELETE FROM namespace_usage",
-        "UPDATE namespace_usage SET restore_points = -1, protected_bytes = -1",
+    for (sql, word) in [
+        ("DELETE FROM backups WHERE hold_reason IS NOT NULL", "is locked"),
+        ("DELETE FROM backups WHERE locked_until_ms IS NOT NULL", "is locked"),
+        ("DELETE FROM backups", "is locked"),
+        ("UPDATE backups SET locked_until_ms = locked_until_ms - 1", "never gets shorter"),
+        ("UPDATE backups SET locked_until_ms = NULL", "never gets shorter"),
+        ("UPDATE lock_clock SET now_ms = now_ms - 1", "never goes back"),
+        ("UPDATE lock_clock SET now_ms = NULL", "never goes back"),
+        ("DELETE FROM lock_clock", "never goes back"),
+        ("UPDATE namespaces SET key_id = NULL WHERE key_id IS NOT NULL", "cannot be changed"),
+        ("UPDATE namespaces SET key_id = zeroblob(8) WHERE key_id IS NOT NULL", "cannot be changed"),
     ] {
-        let query = crate::VmQuery {
-            vm: None,
-            search: None,
-            stale: None,
-            stale_before_ms: 0,
-            sort: crate::VmSort::StoredBytes,
-            descending: true,
-            offset: 0,
-            limit: 10,
-            now_ms: START_MS,
-        };
-        let home = Home::new();
-        let fixture = home.create();
-        fixture.committed("web", "nightly");
-        home.raw().execute_batch(damage).unwrap();
-        fixture.committed("web", "nightly");
-        fixture.job_overviews(None).unwrap();
-        fixture.repository_overview(None, &[None, Some(0)]).unwrap();
-        fixture.vm_overviews(None, &query).unwrap();
-        let wrong = fixture.correct_sums(Box::new(|| true)).unwrap().unwrap();
-        assert!(!wrong.is_empty(), "{damage}");
-        assert_eq!(fixture.integrity_check().unwrap(), Vec::<String>::new(), "{damage}");
-        assert_eq!(fixture.job_overviews(None).unwrap()[0].runs, 2);
+        let refused = raw.execute(sql, []).expect_err(sql);
+        assert!(refused.to_string().contains(word), "{sql}: {refused}");
     }
+    assert_eq!(raw.execute("DELETE FROM backups WHERE id = ?", [free.to_bytes()]).unwrap(), 1);
+    raw.execute("UPDATE lock_clock SET now_ms = now_ms + 1000", []).unwrap();
+    assert_eq!(
+        raw.execute("DELETE FROM backups WHERE id = ?", [locked.to_bytes()]).unwrap(),
+        1,
+        "it has ended"
+    );
 }

@@ -2,11 +2,12 @@
 //!
 //! Read in this order: here (writing rows, and listing them by start, run, session and disk, for which each
 //! filter has an index) → [`filter`] → [`sorted`] (any other order) → [`history`] (one disk's past) → [`sums`],
-//! [`totals`], [`mod@days`], [`protected`] (rows added up).
+//! [`totals`], [`mod@days`], [`protected`] (rows added up), [`kept`] (sums that are kept).
 
 pub(crate) mod days;
 pub(crate) mod filter;
 pub(crate) mod history;
+pub(crate) mod kept;
 pub(crate) mod protected;
 pub(crate) mod sorted;
 pub(crate) mod sums;
@@ -48,6 +49,15 @@ pub(crate) fn of_session(connection: &Connection, session: SessionId) -> Result<
         .prepare_cached(&format!("{SELECT} WHERE d.session_id = ? ORDER BY d.position"))
         .and_then(|mut s| s.query_map([session.to_bytes()], |row| Ok(read(row)?.0))?.collect())
         .or_error("read")
+}
+
+/// Removes the rows of a session.
+pub(crate) fn remove_session(tx: &Transaction<'_>, session: SessionId) -> Result<()> {
+    kept::follow(tx, "d.session_id = ?", &[session.to_bytes()], || {
+        tx.execute("DELETE FROM details WHERE session_id = ?", [session.to_bytes()])
+            .or_error("write")
+            .map(drop)
+    })
 }
 
 pub(crate) fn insert(
@@ -99,7 +109,7 @@ pub(crate) fn insert(
     tx.prepare_cached(&sql)
         .and_then(|mut s| s.execute(rusqlite::params_from_iter(values)))
         .or_error("write")?;
-    Ok(())
+    kept::count(tx, refs, row)
 }
 
 pub(crate) fn list(

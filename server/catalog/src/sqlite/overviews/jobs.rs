@@ -8,7 +8,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::convert::{OrCatalogError, count, id, kept_sum};
 use super::super::details::filter;
-use super::super::details::sums::{self, Reading, kept};
+use super::super::details::kept;
+use super::super::details::sums::{self, Reading};
 use super::super::namespaces as table;
 use super::super::select::Conditions;
 use super::not_ahead;

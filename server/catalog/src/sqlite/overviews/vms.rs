@@ -12,8 +12,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::convert::{OrCatalogError, count, id};
 use super::super::details::filter::like_pattern;
+use super::super::details::kept;
 use super::super::details::sorted::{Number, compare_keys};
-use super::super::details::sums::kept;
 use super::super::select::{Conditions, Window};
 use super::super::{backups, verifications};
 use super::{RECENT_MS, not_ahead};

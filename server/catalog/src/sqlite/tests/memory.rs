@@ -37,6 +37,7 @@ fn answers_hold_no_history() {
              COMMIT",
         ))
         .unwrap();
+    fixture.add_up().unwrap();
     drop(fixture);
     let name = "sqlite::tests::memory::answers_hold_no_history";
     let status = Command::new(std::env::current_exe().unwrap())
@@ -81,7 +82,7 @@ fn a_sort_of_many_rows_ends_where_room_does() {
     // Found by their index, failures are sorted by run before they are added up.
     home.raw()
         .execute_batch(
-            "PRAGMA synchronous = OFF; DROP TRIGGER sums_of_changed_row; \
+            "PRAGMA synchronous = OFF; \
              UPDATE details SET status = 'failed', backup_id = NULL",
         )
         .unwrap();
@@ -112,7 +113,7 @@ fn fill(home: &Home, runs: u64) {
     let rows = runs * 500;
     home.raw()
         .execute_batch(&format!(
-            "PRAGMA synchronous = OFF; PRAGMA foreign_keys = OFF; BEGIN; DROP TRIGGER sums_of_new_row; \
+            "PRAGMA synchronous = OFF; PRAGMA foreign_keys = OFF; BEGIN; \
              CREATE TEMP TABLE one AS SELECT d.*, r.owner FROM details d JOIN runs r ON r.id = d.run_id \
                  WHERE d.position = 0; \
              CREATE TEMP TABLE many AS WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n + 1 < {rows}) \
