@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// gRPC metadata key that carries an [`ErrorCode`] beside the status.
 pub const ERROR_CODE_METADATA: &str = "holdfast-code";
 
@@ -13,9 +15,10 @@ pub const RETRY_AFTER_METADATA: &str = "retry-after";
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $grpc:ident, $exit:literal;)*) => {
-        /// What went wrong, as a stable word a script can test for.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum ErrorCode { $($(#[$doc])* $name,)* }
+        /// What went wrong, as a stable word: the same as in gRPC and for exit codes
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        pub enum ErrorCode { $($(#[$doc])* #[serde(rename = $text)] $name,)* }
 
         impl ErrorCode {
             /// Every code, for tests and documentation.
@@ -112,6 +115,8 @@ mod tests {
     fn codes_survive_the_wire() {
         for code in ErrorCode::ALL {
             assert_eq!(ErrorCode::of_status(&code.status("x")), Some(*code));
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+            assert_eq!(serde_json::from_value::<ErrorCode>(code.as_str().into()).unwrap(), *code);
             assert_ne!(code.exit_code(), 0);
             assert_ne!(code.exit_code(), 2, "2 is a usage error");
         }

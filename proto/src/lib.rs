@@ -4,6 +4,7 @@
 //! Start with [`limits`] for the sizes, [`chunker`] for how an extent is cut, [`region`] for how chunks are
 //! packed, and `proto/holdfast/v1/backup.proto` for the conversation.
 
+pub mod api;
 pub mod chunker;
 pub mod details;
 pub mod error;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use holdfast_engine::EngineError;
 use holdfast_engine::catalog::CatalogError;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::version::NotSpoken;
 
 /// When to try again what is refused because of what others do.
 const AT_CAPACITY_WAIT: Duration = Duration::from_secs(5);
@@ -86,6 +87,16 @@ impl From<EngineError> for ServiceError {
 impl From<CatalogError> for ServiceError {
     fn from(error: CatalogError) -> Self {
         Self::new(error.code(), error.to_string())
+    }
+}
+
+impl From<NotSpoken> for ServiceError {
+    fn from(error: NotSpoken) -> Self {
+        let code = match error {
+            NotSpoken::Missing => ErrorCode::Invalid,
+            NotSpoken::Unsupported(_) => ErrorCode::Unsupported,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

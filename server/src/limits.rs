@@ -56,7 +56,7 @@ pub(crate) const PING_DEADLINE: Duration = Duration::from_secs(20);
 /// A peer whose socket takes no byte for this long is disconnected.
 pub(crate) const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A browser that takes nothing more of an answer for this long is disconnected.
+/// Who takes nothing more of an answer of the API, or of anything else over HTTPS, for this long is disconnected.
 pub(crate) const READ_DEADLINE: Duration = Duration::from_secs(30);
 
 /// An agent that takes nothing more of a restore for this long is disconnected; its disk may be slow.

@@ -3,6 +3,7 @@
 //! Start with [`Connection::open`]. Every client it gives carries the token and the protocol version.
 
 mod address;
+mod api;
 pub mod connections;
 pub mod layers;
 pub mod profile;
@@ -28,6 +29,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::backoff::Backoff;
 pub use crate::cert_fingerprint::{CertFingerprint, NotACertFingerprint};
 pub use crate::connect::address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
+pub use crate::connect::api::Api;
 pub use crate::connect::tls::Trust;
 use crate::error::ClientError;
 pub use crate::error::ConnectError;
@@ -161,6 +163,11 @@ impl Connection {
         CatalogClient::new(self.control.clone())
             .max_decoding_message_size(MESSAGE_MAX_BYTES)
             .max_encoding_message_size(MESSAGE_MAX_BYTES)
+    }
+
+    /// For administration.
+    pub fn api(&self) -> Api {
+        Api::new(self.control.clone())
     }
 
     /// For deleting, rules, locks and what frees space.

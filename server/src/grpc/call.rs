@@ -7,9 +7,9 @@ use std::sync::Arc;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
 use holdfast_proto::limits::{ID_SHOWN_BYTES, plain_text};
-use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
+use holdfast_proto::version::{PROTOCOL_METADATA, check_spoken};
 use holdfast_proto::{ErrorCode, RETRY_AFTER_METADATA, v1};
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 use tracing::field::DisplayValue;
 
@@ -37,23 +37,7 @@ pub(super) fn caller<T>(request: &Request<T>, stage: Stage) -> Result<Caller, St
 }
 
 fn check_protocol(metadata: &MetadataMap) -> Result<(), ServiceError> {
-    let text = metadata.get(PROTOCOL_METADATA).and_then(|value| value.to_str().ok());
-    let version: u32 = text.and_then(|text| text.parse().ok()).ok_or_else(|| {
-        ServiceError::invalid(format!(
-            "the call does not say which protocol version it speaks; call Hello first, then send the version in \
-             {PROTOCOL_METADATA}"
-        ))
-    })?;
-    if (PROTOCOL_MIN..=PROTOCOL_MAX).contains(&version) {
-        return Ok(());
-    }
-    Err(ServiceError::new(
-        ErrorCode::Unsupported,
-        format!(
-            "the call speaks protocol version {version}, this server speaks {PROTOCOL_MIN} to {PROTOCOL_MAX}; \
-             update the older side"
-        ),
-    ))
+    Ok(check_spoken(metadata.get(PROTOCOL_METADATA).map(MetadataValue::as_bytes))?)
 }
 
 /// Notes in the audit log that a call was refused, if it was, whose refusal comes as a message of its answer: the gate sees only

@@ -33,21 +33,20 @@ use holdfast_proto::v1::backup_server::BackupServer;
 use holdfast_proto::v1::catalog_server::CatalogServer;
 use holdfast_proto::v1::manage_server::ManageServer;
 use holdfast_proto::v1::restore_server::RestoreServer;
-use tokio::sync::watch;
 use tonic::service::Routes;
 use tower::Layer as _;
 
 use crate::app::App;
 use crate::limits::{HEADER_DEADLINE, RESTORE_READ_DEADLINE, STRANGER_DEADLINE};
-use crate::net::{Listener, Patience, Protocol, Windows};
+use crate::net::{Patience, Protocol, Windows};
 use bounds::{
     BUFFER_BYTES, CALLS_PER_CONNECTION_MAX, CHUNK_BYTES, CONNECTION_WINDOW_BYTES, FRAME_BYTES,
     STREAM_WINDOW_BYTES,
 };
-use count::CountCalls;
+use count::{CountCalls, Counted};
 use gate::Gate;
 
-/// What agents may cost below their calls, and what they are waited for.
+/// [`protocol`], without the windows.
 const PROTOCOL: Protocol = Protocol {
     http1: false,
     stream_window_bytes: STREAM_WINDOW_BYTES,
@@ -64,8 +63,8 @@ const PROTOCOL: Protocol = Protocol {
     },
 };
 
-/// Serves agents until `stop`, then until the calls under way are done.
-pub(crate) async fn serve(app: Arc<App>, listener: Listener, stop: watch::Receiver<bool>) {
+/// Every call, for a listener with [`protocol`].
+pub(crate) fn calls(app: Arc<App>) -> Counted<Gate<Routes>> {
     let count_calls = CountCalls::new(app.metrics.counters());
     let backup = BackupServer::new(backup::BackupService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
@@ -80,7 +79,11 @@ pub(crate) async fn serve(app: Arc<App>, listener: Listener, stop: watch::Receiv
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
     let calls = Routes::new(backup).add_service(restore).add_service(catalog).add_service(manage).prepare();
+    count_calls.layer(Gate::new(app, calls))
+}
+
+/// What agents may cost below their calls, and what they are waited for.
+pub(crate) fn protocol(app: &App) -> Protocol {
     let windows = Windows::new(app.budget.windows_bytes, app.budget.connections);
-    let protocol = Protocol { windows: Some(windows), ..PROTOCOL };
-    listener.serve(protocol, stop, count_calls.layer(Gate::new(app, calls))).await;
+    Protocol { windows: Some(windows), ..PROTOCOL }
 }

@@ -14,12 +14,16 @@ use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::Action;
+use holdfast_proto::api::PREFIX;
+use holdfast_proto::version::{PROTOCOL_METADATA, check_spoken};
 
 use crate::app::{App, holding};
 use crate::auth::{Access, Authenticator, Caller, Credential, WebLogin, login, named_token};
 use crate::error::ServiceError;
-use crate::http::HttpState;
+use crate::http::bounds::CHUNK_BYTES;
 use crate::http::problem::Problem;
+use crate::http::{Audience, HttpState};
+use crate::limits::READ_DEADLINE;
 use crate::net::{Held, Link};
 
 /// The caller, once [`check`] has let them in.
@@ -51,7 +55,11 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 pub(crate) struct Secret;
 
 /// Around every route of the API.
-pub(super) async fn check(State(state): State<HttpState>, mut request: Request, next: Next) -> Response {
+pub(super) async fn check(
+    State((state, audience)): State<(HttpState, Audience)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let Some(path) = matched.and_then(|path| path.strip_prefix(PREFIX)).map(str::to_owned) else {
         return ServiceError::defect(format!("{matched:?} is not a route below {PREFIX}")).into_response();
@@ -67,6 +75,7 @@ pub(super) async fn check(State(state): State<HttpState>, mut request: Request, 
             path: request.uri().path(),
             headers: request.headers(),
             extensions: request.extensions(),
+            audience,
         };
         match admit(&state, asked, endpoint).await {
             Ok((identity, taken)) => {
@@ -102,6 +111,7 @@ struct Asked<'a> {
     path: &'a str,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
+    audience: Audience,
 }
 
 /// The caller, who may ask for this, and the slot of the request.
@@ -111,8 +121,12 @@ async fn admit(
     endpoint: &'static Endpoint,
 ) -> Result<(Identity, Option<Held>), ServiceError> {
     let link = link(asked.extensions)?;
-    let identity = identify(&state.app, asked.method, asked.headers, link).await?;
-    let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?.map(Held::new);
+    let identity = match asked.audience {
+        Audience::Browsers => identify(&state.app, asked.method, asked.headers, link).await?,
+        Audience::Agents => identify_agent(&state.app, asked.headers, link).await?,
+    };
+    let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?;
+    let slot = slot.map(|slot| Held::new(slot).in_chunks_of(CHUNK_BYTES).read_within(READ_DEADLINE));
     if let Err(error) = endpoint.access.check(&identity.caller) {
         holding(slot, note_refusal(state, endpoint, identity.caller, &error.message)).await;
         return Err(error);
@@ -159,6 +173,14 @@ pub(super) async fn identify_bearer(
     app.admit("http", link, shown, look_up, |caller| caller.token.id).await
 }
 
+/// The caller behind an agent's headers, who speaks a version of the protocol that this server speaks. A stranger does not learn
+/// which.
+async fn identify_agent(app: &Arc<App>, headers: &HeaderMap, link: &Link) -> Result<Identity, ServiceError> {
+    let caller = identify_bearer(app, headers.get(header::AUTHORIZATION), link).await?;
+    check_spoken(bytes(headers, PROTOCOL_METADATA))?;
+    Ok(Identity { caller, web: None })
+}
+
 async fn identify(
     app: &Arc<App>,
     method: &Method,
@@ -185,9 +207,6 @@ async fn identify(
 pub(super) fn bytes<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     headers.get(name).map(|value| value.as_bytes())
 }
-
-/// Where the API begins.
-pub(crate) const PREFIX: &str = "/api/v1";
 
 /// One method of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

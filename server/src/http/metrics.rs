@@ -10,7 +10,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use holdfast_engine::catalog::token::Action;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::request::{REQUEST_METADATA, request_id};
 use serde_json::{Value, json};
+use tracing::Instrument as _;
 
 use crate::app::App;
 use crate::auth::Caller;
@@ -62,7 +64,7 @@ fn authorize(caller: &Caller) -> Result<(), ServiceError> {
 /// The label of paths without a route.
 const NO_ROUTE: &str = "none";
 
-/// Counts a request and its answer. A layer around the whole router.
+/// Counts a request and its answer, and gives it a log span with the client's request id. A layer around the whole router.
 pub(super) async fn count_request(
     State(counters): State<Arc<Counters>>,
     request: Request,
@@ -72,7 +74,9 @@ pub(super) async fn count_request(
     // The router's pattern, such as /api/v1/vms/{namespace}/{vm}: there are as many as the program has routes.
     let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
     let method = word(request.method());
-    let response = next.run(request).await;
+    let named = request.headers().get(REQUEST_METADATA).map(|value| value.as_bytes());
+    let span = tracing::info_span!("call", method = format!("{method} {route}"), request = request_id(named));
+    let response = next.run(request).instrument(span).await;
     match response.status() {
         StatusCode::UNAUTHORIZED => counters.refused("http", "unauthenticated"),
         StatusCode::FORBIDDEN => counters.refused("http", "forbidden"),

@@ -1,4 +1,5 @@
-//! HTTPS: the REST API, the web UI, metrics, and health for load balancers and service managers.
+//! HTTPS: the REST API, the web UI, metrics, and health for load balancers and service managers. Agents get the part of the API
+//! that is for tokens beside gRPC, on their own listener: the same handlers, checks, slots and bounds ([`beside_calls`]).
 //!
 //! A request passes, from the outside in: `slots` (a deadline, and a slot for a stranger) → `access` (who may,
 //! by the headers alone; a slot for a caller) → a handler of `rest`, which reads its parameters (`query`), asks the
@@ -29,18 +30,21 @@ mod slots;
 mod storage_cache;
 mod ui;
 
+use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRef};
+use axum::extract::{DefaultBodyLimit, FromRef, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::response::IntoResponse;
+use axum::routing::{any, get};
 use holdfast_engine::catalog::{self, AttributedBy as Sharer, TotalsBy, token};
 use holdfast_engine::ids::TokenId;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tower::Service;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use utoipa::openapi::RefOr;
@@ -74,28 +78,57 @@ const PROTOCOL: Protocol = Protocol {
     patience: Patience { stranger: None, stranger_idle: HEADER_DEADLINE, read: READ_DEADLINE },
 };
 
+/// Who a listener is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Browsers, monitoring and scripts.
+    Browsers,
+    /// Agents and the command line: bearer tokens only, with the version of the protocol that `Hello` settled.
+    Agents,
+}
+
 /// Serves browsers and health checks until `stop`, then until the requests under way are done.
 pub(crate) async fn serve(state: HttpState, listener: Listener, stop: watch::Receiver<bool>) {
     listener.serve(PROTOCOL, stop, router(state)).await;
 }
 
-/// Every route.
-fn router(state: HttpState) -> Router {
-    let api = rest::router().layer(from_fn_with_state(state.clone(), access::check)).layer(
+/// The API for agents, beside `calls`, which get every request that is not below `/api`.
+pub(crate) fn beside_calls<S>(state: HttpState, calls: S) -> Router
+where
+    S: Service<Request, Error = Infallible, Response: IntoResponse, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let nothing = any(async || problem::Problem::not_found());
+    let routes = api(&state, Audience::Agents).route("/api/{*path}", nothing);
+    surrounded(state, routes).fallback_service(calls)
+}
+
+fn api(state: &HttpState, audience: Audience) -> Router<HttpState> {
+    rest::router(audience).layer(from_fn_with_state((state.clone(), audience), access::check)).layer(
         CompressionLayer::new()
             .gzip(true)
             .compress_when(SizeAbove::new(COMPRESS_ABOVE_BYTES).and(NotForContentType::SSE).and(NotSecret)),
-    );
+    )
+}
+
+/// Every route for browsers.
+fn router(state: HttpState) -> Router {
+    let api = api(&state, Audience::Browsers);
     let pages = ui::docs_router()
         .route("/healthz", get(metrics::alive))
         .route("/readyz", get(metrics::ready))
         .route("/metrics", get(metrics::scrape))
         .method_not_allowed_fallback(async || problem::Problem::method_not_allowed("GET, HEAD"));
+    surrounded(state, Router::new().merge(api).merge(pages).fallback(ui::serve))
+}
+
+/// `routes`, with what is around all of them.
+fn surrounded(state: HttpState, routes: Router<HttpState>) -> Router {
     let counters = state.app.metrics.counters();
-    Router::new()
-        .merge(api)
-        .merge(pages)
-        .fallback(ui::serve)
+    routes
         .layer(DefaultBodyLimit::max(bounds::BODY_MAX_BYTES))
         .layer(from_fn_with_state(state.clone(), slots::around))
         .layer(from_fn_with_state(counters, metrics::count_request))
@@ -305,8 +338,6 @@ words! {
     AttributedBy = SHARERS.map(|(word, _)| word);
     /// A span of time up to now
     TimeWindow = WINDOWS.map(|(word, _)| word);
-    /// What went wrong, as a stable word: the same as in gRPC and for exit codes
-    ErrorCode = holdfast_proto::ErrorCode::ALL.iter().map(|code| code.as_str());
 }
 
 fn one_of(about: &str, words: impl IntoIterator<Item = &'static str>) -> RefOr<Schema> {

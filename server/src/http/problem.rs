@@ -7,12 +7,9 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use holdfast_proto::ErrorCode;
-use serde::Serialize;
-use utoipa::ToSchema;
+use holdfast_proto::{ErrorCode, api};
 
 use crate::error::ServiceError;
-use crate::http;
 
 /// The HTTP status of a code. Exhaustive, so that a new code cannot be forgotten.
 pub const fn http_status(code: ErrorCode) -> StatusCode {
@@ -37,23 +34,6 @@ pub(crate) struct Problem {
     status: StatusCode,
     error: ServiceError,
     header: Option<(HeaderName, HeaderValue)>,
-}
-
-/// A refusal, as problem details (RFC 9457)
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Problem)]
-pub(crate) struct ProblemBody {
-    /// The HTTP status in words
-    #[schema(example = "Bad Request")]
-    title: &'static str,
-    /// The HTTP status
-    #[schema(example = 400)]
-    status: u16,
-    /// What went wrong, as a stable word: the same as in gRPC and for exit codes
-    #[schema(value_type = http::ErrorCode, example = "invalid")]
-    code: &'static str,
-    /// What happened, to which object, and what to do
-    detail: String,
 }
 
 impl Problem {
@@ -135,14 +115,14 @@ impl From<QueryRejection> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.error.log();
-        let body = ProblemBody {
-            title: self.status.canonical_reason().unwrap_or("Error"),
+        let body = api::Problem {
+            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
             status: self.status.as_u16(),
-            code: self.error.code.as_str(),
+            code: self.error.code,
             detail: self.error.message,
         };
         let mut response = (self.status, Json(body)).into_response();
-        let kind = HeaderValue::from_static("application/problem+json");
+        let kind = HeaderValue::from_static(api::Problem::MEDIA_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         if let Some((name, value)) = self.header {
             response.headers_mut().insert(name, value);

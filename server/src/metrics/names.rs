@@ -342,9 +342,9 @@ metrics! {
     GRPC_DURATION = Histogram Seconds "holdfast_grpc_request_duration_seconds" ["method"]
         "How long gRPC calls took, streams to their end";
     HTTP_REQUESTS = Counter Count "holdfast_http_requests_total" ["method", "route", "code"]
-        "HTTPS requests, by method, route and status";
+        "Requests to the API and over HTTPS, by method, route and status";
     HTTP_DURATION = Histogram Seconds "holdfast_http_request_duration_seconds" ["route"]
-        "How long HTTPS requests took until the answer began";
+        "How long requests to the API and over HTTPS took until the answer began";
     AUTH_FAILURES = Counter Count "holdfast_auth_failures_total" ["protocol", "reason"]
         "Calls refused, by protocol (grpc, http) and reason: unauthenticated (no valid token), backed_off (before its token was looked up) or forbidden (role or namespace)";
     CONNECTIONS = Gauge Count "holdfast_connections" ["listener"]

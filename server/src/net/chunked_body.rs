@@ -11,6 +11,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -24,17 +25,24 @@ pub(crate) struct Held {
     what: Arc<dyn Any + Send + Sync>,
     /// In place of the connection's own.
     pub(super) chunk_bytes: Option<usize>,
+    /// How long the answer may wait for its reader, where that is less than the connection's own.
+    read_within: Option<Duration>,
 }
 
 impl Held {
     /// Keeps `what`.
     pub(crate) fn new(what: impl Any + Send + Sync) -> Self {
-        Self { what: Arc::new(what), chunk_bytes: None }
+        Self { what: Arc::new(what), chunk_bytes: None, read_within: None }
     }
 
     /// Hands the answer over in chunks of `bytes`.
     pub(crate) fn in_chunks_of(self, bytes: usize) -> Self {
         Self { chunk_bytes: Some(bytes), ..self }
+    }
+
+    /// Ends the connection when its reader takes nothing of the answer for so long: others wait for what is held.
+    pub(crate) fn read_within(self, patience: Duration) -> Self {
+        Self { read_within: Some(patience), ..self }
     }
 }
 
@@ -53,14 +61,14 @@ pub(super) struct ChunkedBody<B> {
     rest: Bytes,
     request: OpenRequest,
     number: u64,
-    _held: Option<Held>,
+    held: Option<Held>,
 }
 
 impl<B> ChunkedBody<B> {
     /// `held` is kept until the body was handed over, or is dropped.
     pub(super) fn new(body: B, chunk_bytes: usize, request: OpenRequest, held: Option<Held>) -> Self {
         let number = request.link().monitor.enter();
-        Self { body, chunk_bytes, rest: Bytes::new(), request, number, _held: held }
+        Self { body, chunk_bytes, rest: Bytes::new(), request, number, held }
     }
 
     fn monitor(&self) -> &StallMonitor {
@@ -68,7 +76,7 @@ impl<B> ChunkedBody<B> {
     }
 
     fn chunk(&mut self) -> Frame<Bytes> {
-        self.monitor().waits(self.number);
+        self.monitor().waits(self.number, self.held.as_ref().and_then(|held| held.read_within));
         let length = self.rest.len().min(self.chunk_bytes);
         Frame::data(self.rest.split_to(length))
     }
@@ -193,6 +201,17 @@ mod tests {
         drop(body);
         tokio::time::advance(PATIENCE * 2).await;
         assert!(!monitor.is_stalled(PATIENCE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_wait_for_is_read_sooner() {
+        let link = link();
+        let held = Held::new(()).in_chunks_of(1).read_within(Duration::from_secs(1));
+        let mut body = ChunkedBody::new(Whole(Some(vec![7; 2].into())), 1, link.begin(), Some(held));
+        std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.unwrap().unwrap();
+        assert!(!link.monitor.is_stalled(PATIENCE));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(link.monitor.is_stalled(PATIENCE));
     }
 
     #[tokio::test(start_paused = true)]

@@ -222,7 +222,8 @@ impl Drop for OpenRequest {
 #[derive(Debug, Default)]
 pub(super) struct StallMonitor {
     next: AtomicU64,
-    waiting: Mutex<HashMap<u64, Instant>>,
+    /// Since when, and for how long at most where that is less than the connection allows.
+    waiting: Mutex<HashMap<u64, (Instant, Option<Duration>)>>,
 }
 
 impl StallMonitor {
@@ -231,9 +232,9 @@ impl StallMonitor {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A chunk of the answer was handed over.
-    pub(super) fn waits(&self, answer: u64) {
-        self.waiting.lock().insert(answer, Instant::now());
+    /// A chunk of the answer was handed over, and its reader has `at_most` to take it.
+    pub(super) fn waits(&self, answer: u64, at_most: Option<Duration>) {
+        self.waiting.lock().insert(answer, (Instant::now(), at_most));
     }
 
     /// More of it was asked for, or it is done.
@@ -241,10 +242,13 @@ impl StallMonitor {
         self.waiting.lock().remove(&answer);
     }
 
-    /// Returns true if an answer has waited for longer than `patience`.
+    /// Returns true if an answer has waited for longer than `patience`, or than it may itself.
     pub(super) fn is_stalled(&self, patience: Duration) -> bool {
         let now = Instant::now();
-        self.waiting.lock().values().any(|since| now.duration_since(*since) > patience)
+        let is_late = |(since, at_most): &(Instant, Option<Duration>)| {
+            now.duration_since(*since) > at_most.unwrap_or(patience).min(patience)
+        };
+        self.waiting.lock().values().any(is_late)
     }
 }
 
@@ -307,7 +311,7 @@ mod tests {
             place.link.authenticated(token()).unwrap();
             let _request = place.link.begin();
             let answer = place.link.monitor.enter();
-            place.link.monitor.waits(answer);
+            place.link.monitor.waits(answer, None);
             tokio::time::advance(PATIENCE.read - Duration::from_secs(1)).await;
             assert_eq!(place.link.verdict(&PATIENCE, false), Verdict::GoesOn);
             if !stopping {

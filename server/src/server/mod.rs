@@ -142,8 +142,10 @@ impl Server {
             app.activity.add_door(listener.door());
         }
         let mut tasks = JoinSet::new();
-        tasks.spawn(grpc::serve(Arc::clone(&app), grpc_listener, app.stopping()));
         let state = HttpState::new(Arc::clone(&app), settings);
+        let for_agents = http::beside_calls(state.clone(), grpc::calls(Arc::clone(&app)));
+        let protocol = grpc::protocol(&app);
+        tasks.spawn(grpc_listener.serve(protocol, app.stopping(), for_agents));
         tasks.spawn(http::serve(state, http_listener, app.stopping()));
         if app.encryption.is_some()
             && let Some(control) = Control::bind(&settings.data_dir)

@@ -206,7 +206,7 @@ pub(super) async fn now(State(app): State<Arc<App>>, Identity { caller, .. }: Id
 /// with the token or login, and when the server stops. A token may have at most 16 streams.
 #[utoipa::path(get, path = "/activity/events", tag = "activity",
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
-        (status = 429, description = "Too many streams, of this token or in total", body = crate::http::problem::ProblemBody,
+        (status = 429, description = "Too many streams, of this token or in total", body = holdfast_proto::api::Problem,
             content_type = "application/problem+json")))]
 pub(super) async fn events(
     State(app): State<Arc<App>>,

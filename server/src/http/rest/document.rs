@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::{Action, Role};
+use holdfast_proto::api::{self, PREFIX};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use utoipa::openapi::{Info, OpenApi, OpenApiBuilder};
@@ -16,8 +17,7 @@ use utoipa::openapi::{Info, OpenApi, OpenApiBuilder};
 use crate::auth::Access;
 use crate::auth::login::{self, TOKEN_HEADER};
 use crate::error::ServiceError;
-use crate::http::access::{Endpoint, PREFIX, endpoint};
-use crate::http::problem::ProblemBody;
+use crate::http::access::{Endpoint, endpoint};
 use crate::http::rest::activity::Changed;
 use crate::http::{self, AttributedBy, GroupBy};
 
@@ -157,7 +157,7 @@ pub(super) fn complete_schemas(document: &mut Value) {
     let requests = bodies_of_requests(document);
     let Some(schemas) = document.pointer_mut("/components/schemas") else { return };
     // Refusals, events and parameters, which no body or answer of a handler names.
-    add::<ProblemBody>(schemas);
+    add::<api::Problem>(schemas);
     add::<Changed>(schemas);
     add::<AttributedBy>(schemas);
     add::<GroupBy>(schemas);

@@ -28,26 +28,47 @@ mod vms;
 mod wire;
 
 use axum::Router;
+use holdfast_proto::api::PREFIX;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::access::PREFIX;
-use crate::http::HttpState;
+use crate::http::{Audience, HttpState};
 
-/// Every route of the API.
-pub(super) fn router() -> Router<HttpState> {
-    routes().split_for_parts().0
+/// Every route of the API that is for `audience`.
+pub(super) fn router(audience: Audience) -> Router<HttpState> {
+    match audience {
+        Audience::Browsers => routes(),
+        Audience::Agents => below_prefix(for_everyone()),
+    }
+    .split_for_parts()
+    .0
 }
 
 fn routes() -> OpenApiRouter<HttpState> {
-    let api = OpenApiRouter::new()
+    below_prefix(for_browsers().merge(for_everyone()))
+}
+
+fn below_prefix(api: OpenApiRouter<HttpState>) -> OpenApiRouter<HttpState> {
+    OpenApiRouter::with_openapi(document::beginning()).nest(PREFIX, api)
+}
+
+/// Logins, and what no agent needs: who has access, what namespaces may take, what the audit log says.
+fn for_browsers() -> OpenApiRouter<HttpState> {
+    OpenApiRouter::new()
         .routes(routes!(document::openapi))
         .routes(routes!(session::login))
         .routes(routes!(session::logout))
         .routes(routes!(session::session))
+        .routes(routes!(namespaces::set_quota))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(audit::list))
+}
+
+fn for_everyone() -> OpenApiRouter<HttpState> {
+    OpenApiRouter::new()
         .routes(routes!(server::server))
         .routes(routes!(namespaces::list))
-        .routes(routes!(namespaces::set_quota))
         .routes(routes!(jobs::list))
         .routes(routes!(vms::list))
         .routes(routes!(vms::get))
@@ -70,9 +91,6 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(storage::storage))
         .routes(routes!(storage::statistics))
         .routes(routes!(tiers::tiers))
-        .routes(routes!(tokens::list, tokens::create))
-        .routes(routes!(tokens::revoke))
-        .routes(routes!(audit::list))
         .routes(routes!(tasks::list, tasks::start))
         .routes(routes!(tasks::get))
         .routes(routes!(tasks::pause))
@@ -87,6 +105,5 @@ fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(retention::policies::list, retention::policies::create))
         .routes(routes!(retention::policies::replace, retention::policies::remove))
         .routes(routes!(retention::policies::simulate))
-        .routes(routes!(retention::policies::run));
-    OpenApiRouter::with_openapi(document::beginning()).nest(PREFIX, api)
+        .routes(routes!(retention::policies::run))
 }

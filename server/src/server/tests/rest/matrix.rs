@@ -8,6 +8,7 @@ use serde_json::json;
 use holdfast_engine::catalog::TaskKind;
 
 use super::*;
+use crate::http::Audience;
 
 /// Who may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +41,9 @@ use Foreign::{Absent, Forbidden, Ok as Shown};
 use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Operators, OperatorsThere};
 
 /// Method, path as documented, what is asked (`{…}` filled in), who, foreign.
-const CALLS: &[(&str, &str, &str, Who, Foreign)] = &[
+type Call = (&'static str, &'static str, &'static str, Who, Foreign);
+
+const CALLS: &[Call] = &[
     ("POST", "/login", "", NoTokenNeeded, Shown),
     ("GET", "/openapi.json", "", NoTokenNeeded, Shown),
     ("POST", "/logout", "", AnyToken, Shown),
@@ -219,14 +222,26 @@ impl Seeded {
     }
 
     /// Status, and the code of a refusal.
-    async fn outcome(&self, call: &(&str, &str, &str, Who, Foreign), token: &str) -> u16 {
+    async fn outcome(&self, call: &Call, token: &str) -> u16 {
+        self.outcome_for(Audience::Browsers, call, token).await
+    }
+
+    /// The same on the listener for `audience`.
+    async fn outcome_for(&self, audience: Audience, call: &Call, token: &str) -> u16 {
         let (method, path, query, ..) = *call;
         let ask = self.ask(method, path, query).bearer(token);
         if path == "/activity/events" {
             // It does not end by itself.
-            return self.fixture.open(ask).await.status().as_u16();
+            let answer = match audience {
+                Audience::Browsers => self.fixture.open(ask).await,
+                Audience::Agents => self.fixture.open_as_agent(ask).await,
+            };
+            return answer.status().as_u16();
         }
-        let answer = self.fixture.ask(ask).await;
+        let answer = match audience {
+            Audience::Browsers => self.fixture.ask(ask).await,
+            Audience::Agents => self.fixture.ask_as_agent(ask).await,
+        };
         if answer.status >= 400 {
             let code = answer.problem();
             // There is no bucket here, which only those learn who may thaw.
@@ -261,8 +276,30 @@ fn expected(who: Who, foreign: Foreign, role: Role, scope: &str) -> u16 {
     }
 }
 
+/// Endpoints that agents do not find on their listener.
+const NOT_FOR_AGENTS: &[(&str, &str)] = &[
+    ("POST", "/login"),
+    ("GET", "/openapi.json"),
+    ("POST", "/logout"),
+    ("GET", "/session"),
+    ("PUT", "/namespaces/{name}/quota"),
+    ("GET", "/tokens"),
+    ("POST", "/tokens"),
+    ("DELETE", "/tokens/{id}"),
+    ("GET", "/audit"),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_endpoint_by_every_role_in_every_scope() {
+    every_endpoint(Audience::Browsers).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_endpoint_for_agents_by_every_role_in_every_scope() {
+    every_endpoint(Audience::Agents).await;
+}
+
+async fn every_endpoint(audience: Audience) {
     let seeded = Seeded::new().await;
     for role in Role::ALL {
         for (scope, namespaces) in [("all", &[][..]), ("mine", &["mine"]), ("theirs", &["theirs"])] {
@@ -272,9 +309,11 @@ async fn every_endpoint_by_every_role_in_every_scope() {
             for call in CALLS {
                 // Logging out and events take connections of their own; a token each keeps them apart.
                 let token = seeded.fixture.token(role, namespaces);
-                let status = seeded.outcome(call, &token).await;
+                let status = seeded.outcome_for(audience, call, &token).await;
                 let status = if (200..300).contains(&status) { 200 } else { status };
-                assert_eq!(status, expected(call.3, call.4, role, scope), "{role}, {scope}: {call:?}");
+                let is_there = audience == Audience::Browsers || !NOT_FOR_AGENTS.contains(&(call.0, call.1));
+                let expected = if is_there { expected(call.3, call.4, role, scope) } else { 404 };
+                assert_eq!(status, expected, "{role}, {scope}: {call:?}");
             }
         }
     }
@@ -293,6 +332,9 @@ async fn without_a_valid_token_everything_is_refused() {
             let status = seeded.outcome(call, token).await;
             let expected = if call.3 == NoTokenNeeded { 200 } else { 401 };
             assert_eq!(status, expected, "{token:?}: {call:?}");
+            let status = seeded.outcome_for(Audience::Agents, call, token).await;
+            let is_there = !NOT_FOR_AGENTS.contains(&(call.0, call.1));
+            assert_eq!(status, if is_there { 401 } else { 404 }, "{token:?}: {call:?}");
         }
     }
     seeded.fixture.server.stop().await.unwrap();

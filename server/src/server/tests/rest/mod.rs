@@ -1,5 +1,6 @@
 //! The REST API over real TLS.
 
+mod agents;
 mod contract;
 mod details;
 mod events;
@@ -12,7 +13,7 @@ mod slow;
 use axum::http::{HeaderMap, Method, Request as HttpRequest, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
@@ -27,6 +28,16 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    async fn read(
+        (method, path): (Method, String),
+        response: hyper::Response<hyper::body::Incoming>,
+    ) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        contract::check_answer(method.as_str(), &path, status, &body);
+        Self { status, headers, body }
+    }
+
     pub(super) fn text(&self) -> String {
         String::from_utf8(self.body.to_vec()).unwrap()
     }
@@ -67,8 +78,13 @@ impl Ask {
         Self(HttpRequest::builder().method(method).uri(path).header(header::HOST, "localhost"), Bytes::new())
     }
 
-    fn header(self, name: &str, value: &str) -> Self {
+    pub(super) fn header(self, name: &str, value: &str) -> Self {
         Self(self.0.header(name, value), self.1)
+    }
+
+    /// Method and path.
+    fn of_whom(&self) -> (Method, String) {
+        (self.0.method_ref().unwrap().clone(), self.0.uri_ref().unwrap().path().to_owned())
     }
 
     pub(super) fn bearer(self, token: &str) -> Self {
@@ -112,19 +128,41 @@ impl Fixture {
         sender.send_request(head.body(Full::new(body)).unwrap()).await.unwrap()
     }
 
+    /// The same on the agents' listener, with the version of the protocol.
+    async fn open_as_agent(&self, ask: Ask) -> hyper::Response<hyper::body::Incoming> {
+        self.open_as_agent_of(&PROTOCOL_MAX.to_string(), ask).await
+    }
+
+    async fn open_as_agent_of(&self, version: &str, ask: Ask) -> hyper::Response<hyper::body::Incoming> {
+        let Ask(head, body) = ask.header(PROTOCOL_METADATA, version);
+        let stream = TokioIo::new(self.tls(self.server.grpc_address).await);
+        let executor = TokioExecutor::new();
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, stream).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = head.body(Full::new(body)).unwrap();
+        *request.uri_mut() = format!("https://localhost{}", request.uri()).parse().unwrap();
+        sender.send_request(request).await.unwrap()
+    }
+
     /// One request, answered in full and as the OpenAPI document says.
     pub(super) async fn ask(&self, ask: Ask) -> Answer {
-        let asked = ask.0.method_ref().cloned().zip(ask.0.uri_ref().cloned());
-        let response = self.open(ask).await;
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        let (method, uri) = asked.unwrap();
-        contract::check_answer(method.as_str(), uri.path(), status, &body);
-        Answer { status, headers, body }
+        let asked = ask.of_whom();
+        Answer::read(asked, self.open(ask).await).await
+    }
+
+    /// The same on the agents' listener.
+    pub(super) async fn ask_as_agent(&self, ask: Ask) -> Answer {
+        let asked = ask.of_whom();
+        Answer::read(asked, self.open_as_agent(ask).await).await
     }
 
     pub(super) async fn get(&self, token: &str, path: &str) -> Answer {
         self.ask(Ask::new("GET", path).bearer(token)).await
+    }
+
+    async fn ask_as_agent_of(&self, version: &str, ask: Ask) -> Answer {
+        let asked = ask.of_whom();
+        Answer::read(asked, self.open_as_agent_of(version, ask).await).await
     }
 
     /// The cookie (`name=value`) and the CSRF token of a login.

@@ -1,0 +1,193 @@
+//! Typed calls of the server's API: JSON over the connection that carries gRPC, with the same trust, token, request id and
+//! version of the protocol.
+
+use bytes::Bytes;
+use holdfast_proto::api::{PREFIX, Problem};
+use holdfast_proto::details::escape_line;
+use holdfast_proto::limits::MESSAGE_MAX_BYTES;
+use holdfast_proto::{ErrorCode, RETRY_AFTER_METADATA};
+use http_body_util::{BodyExt as _, Full};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use tonic::service::interceptor::ResponseBody;
+use tower::{Service as _, ServiceExt as _};
+
+use crate::connect::AuthedChannel;
+use crate::error::ClientError;
+
+/// The largest answer that is read: a server's pages end at half of it.
+const ANSWER_MAX_BYTES: usize = MESSAGE_MAX_BYTES;
+
+/// Every character of a segment that could mean something else in a path.
+const IN_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+const JSON: &str = "application/json";
+
+/// The API of a server.
+#[derive(Debug, Clone)]
+pub struct Api(AuthedChannel);
+
+impl Api {
+    pub(super) const fn new(channel: AuthedChannel) -> Self {
+        Self(channel)
+    }
+
+    /// `GET`. Parameters that are `None` are left out.
+    ///
+    /// # Errors
+    /// Any error of a call.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        parameters: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let unable = |_| ClientError::Internal("the parameters of a request cannot be written");
+        let query = serde_urlencoded::to_string(parameters).map_err(unable)?;
+        let mut uri = uri(path);
+        if !query.is_empty() {
+            uri.push('?');
+            uri.push_str(&query);
+        }
+        self.call(Method::GET, &uri, None).await
+    }
+
+    /// `POST`.
+    ///
+    /// # Errors
+    /// Any error of a call.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.call(Method::POST, &uri(path), Some(json(body)?)).await
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        uri: &str,
+        body: Option<Bytes>,
+    ) -> Result<T, ClientError> {
+        let mut request = Request::builder().method(method).uri(uri).header(header::ACCEPT, JSON);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, JSON);
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::new(Full::new(body)));
+        let unable = |_| ClientError::Internal("a request cannot be written");
+        let request = request.body(body).map_err(unable)?;
+        let answer = self.send(request).await?;
+        let (head, text) = (answer.status(), read(answer.into_body()).await?);
+        serde_json::from_slice(&text).map_err(|error| {
+            ClientError::Protocol(format!("the answer {head} is not what was asked for: {error}"))
+        })
+    }
+
+    /// Returns the answer, unless it is a refusal.
+    async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody<Body>>, ClientError> {
+        // As every call of gRPC says what happened to its connection.
+        let lost = |error: tonic::transport::Error| ClientError::from(Status::from_error(Box::new(error)));
+        let mut channel = self.0.clone();
+        let answer = channel.ready().await.map_err(lost)?.call(request).await.map_err(lost)?;
+        // A server, or something before it, that takes this for a call of gRPC.
+        if let Some(status) = Status::from_header_map(answer.headers()) {
+            return Err(status.into());
+        }
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        let text = read(body).await?;
+        Err(refusal(head.status, &head.headers, &text))
+    }
+}
+
+fn uri(path: &[&str]) -> String {
+    let segments = path.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, IN_SEGMENT)));
+    format!("{PREFIX}{}", segments.collect::<String>())
+}
+
+fn json(body: &impl Serialize) -> Result<Bytes, ClientError> {
+    let unable = |_| ClientError::Internal("the body of a request cannot be written");
+    serde_json::to_vec(body).map(Bytes::from).map_err(unable)
+}
+
+/// All of a body, which is checked to be no larger than any answer.
+async fn read(mut body: ResponseBody<Body>) -> Result<Vec<u8>, ClientError> {
+    let mut text = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            if text.len() + data.len() > ANSWER_MAX_BYTES {
+                let message = format!("an answer of more than {ANSWER_MAX_BYTES} bytes");
+                return Err(ClientError::Protocol(message));
+            }
+            text.extend_from_slice(&data);
+        }
+    }
+    Ok(text)
+}
+
+/// What an answer that is no success says. One without a problem comes from something in between.
+fn refusal(status: StatusCode, headers: &HeaderMap, text: &[u8]) -> ClientError {
+    let passes = headers.contains_key(RETRY_AFTER_METADATA);
+    if let Ok(Problem { code, detail, .. }) = serde_json::from_slice(text) {
+        // One line: a message with line breaks could pass for lines of this program.
+        return ClientError::Refused { code, message: escape_line(&detail).into_owned(), passes };
+    }
+    let message = format!("it answered {status}");
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            ClientError::Refused { code: ErrorCode::Forbidden, message, passes }
+        }
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            ClientError::Lost(message)
+        }
+        _ => ClientError::Protocol(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_a_segment_has_stays_in_it() {
+        assert_eq!(uri(&["tasks", "01ARZ3", "cancel"]), "/api/v1/tasks/01ARZ3/cancel");
+        assert_eq!(uri(&["vms", "a/b?c#d e%", "\u{e9}..~"]), "/api/v1/vms/a%2Fb%3Fc%23d%20e%25/%C3%A9..~");
+    }
+
+    #[test]
+    fn a_refusal_has_the_code_and_the_words_of_the_server() {
+        let problem = |code: &str, detail: &str| {
+            serde_json::json!({ "title": "x", "status": 1, "code": code, "detail": detail }).to_string()
+        };
+        for code in ErrorCode::ALL {
+            let text = problem(code.as_str(), "no room");
+            let refused = refusal(StatusCode::CONFLICT, &HeaderMap::new(), text.as_bytes());
+            assert_eq!((refused.exit_code(), refused.to_string()), (code.exit_code(), "no room".to_owned()));
+            assert!(!refused.is_limit() && !refused.is_giving_way(), "nothing says that it passes");
+        }
+        let later = HeaderMap::from_iter([(header::RETRY_AFTER, "5".parse().unwrap())]);
+        let text = problem("limit", "busy\nholdfast: done\u{1b}[2J");
+        let refused = refusal(StatusCode::TOO_MANY_REQUESTS, &later, text.as_bytes());
+        assert!(
+            refused.is_limit() && refused.to_string() == "busy\\u{a}holdfast: done\\u{1b}[2J",
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn an_answer_of_something_in_between_is_none_of_the_server() {
+        for (status, exit_code) in [(401, 4), (403, 4), (502, 9), (503, 9), (504, 9), (404, 1), (500, 1)] {
+            let status = StatusCode::from_u16(status).unwrap();
+            for text in ["", "<html>", r#"{"code":"of the future","title":"","status":1,"detail":""}"#] {
+                let refused = refusal(status, &HeaderMap::new(), text.as_bytes());
+                assert_eq!(refused.exit_code(), exit_code, "{status} {text}: {refused}");
+            }
+        }
+    }
+}
