@@ -57,7 +57,7 @@ fn correct_sums(catalog: &Catalog, go_on: GoOn) {
         }
         Ok(_) => {}
         Err(error) => {
-            tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again tomorrow")
+            tracing::warn!(%error, "cannot check the sums in the catalog; it is tried again tomorrow");
         }
     }
 }
