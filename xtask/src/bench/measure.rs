@@ -129,11 +129,12 @@ pub(super) fn forget_cache(folder: &Path) -> Result<()> {
 }
 
 /// Uses and gives back the free memory that a step may fill. On a virtual machine whose host takes idle memory away,
-/// the first process to fill gigabytes pays for getting them back: up to 3 s for 3 GB, whichever tool it is of.
+/// the first process to fill gigabytes pays for getting them back: up to 3 s for 3 GB, whichever tool it is of. No tool
+/// fills more than a few times the disk.
 ///
 /// # Errors
 /// When /proc/meminfo cannot be read.
-pub(super) fn claim_free_memory() -> Result<()> {
+pub(super) fn claim_free_memory(disk_bytes: u64) -> Result<()> {
     const AT_MOST: u64 = 4 << 30;
     const LEFT_ALONE: u64 = 1 << 30;
     const PIECE: usize = 64 << 20;
@@ -141,7 +142,8 @@ pub(super) fn claim_free_memory() -> Result<()> {
     let free = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
     let kib = free.and_then(|free| free.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<u64>().ok());
     let free = kib.context("/proc/meminfo has no MemFree")? * 1024;
-    let pieces = free.saturating_sub(LEFT_ALONE).min(AT_MOST) / u64::try_from(PIECE)?;
+    let at_most = AT_MOST.min(disk_bytes.saturating_mul(4));
+    let pieces = free.saturating_sub(LEFT_ALONE).min(at_most) / u64::try_from(PIECE)?;
     let claimed: Vec<Vec<u8>> = (0..pieces).map(|_| vec![1; PIECE]).collect();
     std::hint::black_box(&claimed);
     drop(claimed);

@@ -224,7 +224,7 @@ fn measure_step(
 ) -> Result<()> {
     let disk = corpus.present(step)?;
     rustix::fs::sync();
-    measure::claim_free_memory()?;
+    measure::claim_free_memory(std::fs::metadata(&disk)?.len())?;
     let usage = if step.restore {
         restore_twice(tool, step, &work.join("out"))
     } else {
