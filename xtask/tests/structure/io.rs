@@ -6,7 +6,7 @@ use super::source::{modules, workspace};
 /// What does I/O, and the beginnings of the file names that may use it.
 const RULES: &[(&str, &[&str], &[&str])] = &[
     ("files", &["std::fs", "tokio::fs"], FILES),
-    ("HTTP", &["axum::", "utoipa::", "utoipa_axum::"], &["server/src/http/"]),
+    ("HTTP", &["axum::", "utoipa_axum::"], &["server/src/http/"]),
     ("gRPC's transport", &["tonic::"], GRPC),
     ("the network", &["std::net::Tcp", "std::net::Udp", "std::os::unix::net", "tokio::net"], NETWORK),
 ];
