@@ -380,8 +380,8 @@ CREATE TABLE squeezed (
     level        INTEGER NOT NULL CHECK (level BETWEEN 1 AND 22)
 ) STRICT;
 
--- Whose the live bytes of data containers are, as of the last time that was found out. One row; rows of the next three of
--- what has gone since go with it.
+-- Whose the live bytes of data containers are, as of the last time that was found out. One row; rows of the next
+-- of what has gone since go with it.
 CREATE TABLE attribution (
     only_row   INTEGER NOT NULL PRIMARY KEY CHECK (only_row = 1),
     at_ms      INTEGER NOT NULL,
@@ -398,16 +398,34 @@ CREATE TABLE attributed_backups (
     attributed_bytes INTEGER NOT NULL CHECK (attributed_bytes >= exclusive_bytes)
 ) STRICT, WITHOUT ROWID;
 
--- What only restore points of this VM have.
-CREATE TABLE attributed_vms (
-    vm_id           BLOB    NOT NULL PRIMARY KEY REFERENCES vms (id) ON DELETE CASCADE,
-    exclusive_bytes INTEGER NOT NULL CHECK (exclusive_bytes >= 0)
+-- What a namespace, a VM or a job took, as the last round of each day found: every day of two months, then a day a week, for
+-- a year. Sums of their own, because the rows above go with their restore points, and the oldest has what all share.
+CREATE TABLE attributed_days (
+    subject          TEXT    NOT NULL CHECK (subject IN ('namespace', 'vm', 'job')),
+    subject_id       BLOB    NOT NULL CHECK (length(subject_id) = 16),
+    -- Since the Unix epoch, UTC.
+    day              INTEGER NOT NULL,
+    restore_points   INTEGER NOT NULL CHECK (restore_points >= 0),
+    -- What nothing else has.
+    exclusive_bytes  INTEGER NOT NULL CHECK (exclusive_bytes >= 0),
+    attributed_bytes INTEGER NOT NULL CHECK (attributed_bytes >= 0),
+    PRIMARY KEY (subject, subject_id, day)
 ) STRICT, WITHOUT ROWID;
 
--- What only restore points of this job have.
-CREATE TABLE attributed_jobs (
-    job_id          BLOB    NOT NULL PRIMARY KEY REFERENCES jobs (id) ON DELETE CASCADE,
-    exclusive_bytes INTEGER NOT NULL CHECK (exclusive_bytes >= 0)
+CREATE INDEX attributed_days_day ON attributed_days (day, subject);
+
+-- What the repository took by the end of each day, as it was last looked at.
+CREATE TABLE space_days (
+    -- Since the Unix epoch, UTC.
+    day             INTEGER NOT NULL PRIMARY KEY,
+    -- In the data folder: containers in use by class, parity, and containers that are to go.
+    data_bytes      INTEGER NOT NULL CHECK (data_bytes >= 0),
+    recipe_bytes    INTEGER NOT NULL CHECK (recipe_bytes >= 0),
+    parity_bytes    INTEGER NOT NULL CHECK (parity_bytes >= 0),
+    condemned_bytes INTEGER NOT NULL CHECK (condemned_bytes >= 0),
+    -- In the bucket, and there in an archive.
+    bucket_bytes    INTEGER NOT NULL CHECK (bucket_bytes >= 0),
+    archive_bytes   INTEGER NOT NULL CHECK (archive_bytes >= 0)
 ) STRICT, WITHOUT ROWID;
 
 -- How far the scrub is. One row.

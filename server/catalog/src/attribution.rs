@@ -4,13 +4,14 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::sqlite::{Catalog, attribution};
 use crate::{
-    AttributedBy, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord, Result, validate,
+    AttributedBy, AttributedDay, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord,
+    Result, validate,
 };
 
 /// Written by rounds, read by reports.
 ///
-/// Across processes: recording is one transaction, so sums are always those of one round, but for what was deleted
-/// since.
+/// Across processes: recording is one transaction, so sums are always those of one round; shares of restore points that were
+/// deleted since are gone.
 impl Catalog {
     /// Replaces what was known. Backups, VMs and jobs that have gone since are left out. `Invalid`: what is attributed
     /// does not add up to the live bytes.
@@ -31,8 +32,8 @@ impl Catalog {
         self.look_up(|c| attribution::shares(c, backups))
     }
 
-    /// Sums of what is still there, the largest first, at most `limit` and [`crate::ATTRIBUTED_GROUPS_MAX`]. `namespaces`:
-    /// `None` for all, an empty list for none.
+    /// Sums as the last round found them, the largest first, at most `limit` and [`crate::ATTRIBUTED_GROUPS_MAX`].
+    /// `namespaces`: `None` for all, an empty list for none.
     pub fn attributed(
         &self,
         by: AttributedBy,
@@ -40,5 +41,16 @@ impl Catalog {
         limit: u32,
     ) -> Result<Vec<AttributedGroup>> {
         self.report_sorted(|c, room| attribution::groups(c, by, namespaces, limit, room))
+    }
+
+    /// Sums of a namespace (`name` is not looked at), or of the VM or job of that name in it, in order of days: of every
+    /// day with a round in the last two months, before that of one a week, for a year.
+    pub fn attributed_days(
+        &self,
+        by: AttributedBy,
+        namespace: NamespaceId,
+        name: &str,
+    ) -> Result<Vec<AttributedDay>> {
+        self.report(|c| attribution::days(c, by, namespace, name))
     }
 }

@@ -10,7 +10,7 @@ use crate::sqlite::details::sorted::{self, AllSorted};
 use crate::sqlite::details::{self, days, history, protected, totals};
 use crate::sqlite::select::Window;
 use crate::sqlite::{self, BUSY_TIMEOUT, Catalog};
-use crate::{DetailFilter, DetailRow, GoOn, Page, PageRequest, Result, validate};
+use crate::{DetailFilter, DetailRow, GoOn, Page, PageRequest, Result, SpaceDay, validate};
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, NamespaceId, SessionId};
 
 /// `Invalid`, everywhere: more than [`NAMESPACES_PER_FILTER_MAX`](crate::NAMESPACES_PER_FILTER_MAX) namespaces, a limit above
@@ -177,8 +177,13 @@ impl Catalog {
         self.report(|c| sqlite::overviews::sample_containers(c, class, max))
     }
 
-    /// Bytes of the containers there are by the UTC day they were begun on (days since 1970-01-01), in order.
-    pub fn container_days(&self) -> Result<Vec<(i32, u64)>> {
-        self.report(sqlite::overviews::container_days)
+    /// Replaces what was known of the day.
+    pub fn record_space(&self, found: &SpaceDay) -> Result<()> {
+        self.write(|tx| sqlite::space_days::record(tx, found))
+    }
+
+    /// What the repository took on the days from `first` to `last` on which it was looked at, in order.
+    pub fn space_days(&self, first: i32, last: i32) -> Result<Vec<SpaceDay>> {
+        self.report(|c| sqlite::space_days::between(c, first, last))
     }
 }

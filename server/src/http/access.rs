@@ -268,6 +268,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/damage", CATALOG),
     get("/runs", REPORT),
     get("/attribution", REPORT),
+    get("/attribution/history", REPORT),
     get("/details", REPORT),
     get("/details/totals", REPORT),
     get("/details/{id}", REPORT),

@@ -18,7 +18,6 @@ use crate::error::ServiceError;
 pub(super) struct StorageCache {
     statistics: Slot<StorageStatistics>,
     containers: Slot<Vec<ContainerTotals>>,
-    days: Slot<Vec<(i32, u64)>>,
 }
 
 #[derive(Debug)]
@@ -76,14 +75,6 @@ impl StorageCache {
             }
             some => Ok(app.catalog().container_totals(some)?),
         }
-    }
-
-    /// Bytes of containers by the day on which they were begun, as of the last run that ended. Blocks.
-    ///
-    /// # Errors
-    /// The catalog's.
-    pub(super) fn days(&self, app: &App) -> Result<Vec<(i32, u64)>, ServiceError> {
-        self.days.get(app.activity.changes(), || Ok(app.catalog().container_days()?))
     }
 }
 

@@ -5,7 +5,7 @@
 //! | `mod.rs` | the runner: start, list, pause, resume and stop jobs; how fast a job may be |
 //! | `status` | what is told of a job |
 //! | `worker` | one job's loop |
-//! | `upkeep`, `conversion`, `bucket_copies`, `bucket_retention` | jobs of the server |
+//! | `upkeep`, `conversion`, `bucket_copies`, `bucket_retention`, `space_history` | jobs of the server |
 //!
 //! Invariants:
 //! * A job has one task and one step at a time, on a thread that may block.
@@ -17,6 +17,7 @@
 mod bucket_copies;
 mod bucket_retention;
 mod conversion;
+mod space_history;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use crate::activity::Activity;
 pub(crate) use crate::jobs::bucket_copies::{BUCKET_COPIES, BucketCopies, StartAudit};
 pub(crate) use crate::jobs::bucket_retention::BucketRetention;
 pub(crate) use crate::jobs::conversion::EncryptRest;
+pub(crate) use crate::jobs::space_history::SpaceHistory;
 use crate::jobs::status::Entry;
 pub use crate::jobs::status::{JobState, JobStatus, LastError};
 pub(crate) use crate::jobs::upkeep::{

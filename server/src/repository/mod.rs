@@ -8,6 +8,7 @@ pub(crate) mod destroy;
 pub(crate) mod encryption;
 pub mod recover;
 pub mod snapshot;
+mod space;
 mod tiers;
 mod without_keys;
 
@@ -34,6 +35,7 @@ pub(crate) use crate::repository::audit::{
 };
 pub use crate::repository::encryption::AtWork as Encryption;
 pub use crate::repository::recover::Brought;
+pub(crate) use crate::repository::space::space_now;
 pub use crate::repository::tiers::Tiers;
 #[cfg(test)]
 pub(crate) use crate::repository::tiers::names;

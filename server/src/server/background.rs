@@ -10,7 +10,8 @@ use crate::app::App;
 use crate::config::Settings;
 use crate::jobs::{
     AuditCounts, BUCKET_COPIES, BucketCopies, BucketRetention, CertificateFile, DataPath, EncryptRest,
-    EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch, Pace, Retry, Runner, StartAudit, Throttle,
+    EndedAccess, EndedLogins, ExpiredLeases, KeyTableWatch, Pace, Retry, Runner, SpaceHistory, StartAudit,
+    Throttle,
 };
 
 /// Backups have the disk to themselves three quarters of the time: a million containers are 250 steps, at 0.1 s a step
@@ -108,6 +109,8 @@ pub(super) fn start(app: &App, settings: &Settings) -> Runner {
         runner.start(Arc::new(KeyTableWatch { engine, encryption }), HOUSEKEEPING);
     }
     runner.start(app.engine.snapshot_job(), SNAPSHOTS);
+    let (engine, tiers) = (Arc::clone(&app.engine), app.tiers.clone());
+    runner.start(Arc::new(SpaceHistory { engine, tiers, clock: Arc::clone(&app.clock) }), HOUSEKEEPING);
     if let Some(tiers) = &app.tiers {
         let copies = BucketCopies {
             tiers: Arc::clone(tiers),

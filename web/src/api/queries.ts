@@ -145,6 +145,9 @@ export const useStorage = () => useGet("storage", "/storage");
 export const useStatistics = () => useGet("storage", "/storage/statistics");
 /** Whose the stored bytes are, as the last round of reclaim counted them. */
 export const useAttribution = (query: QueryOf<"/attribution">, enabled = true) => useGet("attribution", "/attribution", query, enabled);
+/** What a VM took over time, as rounds of reclaim counted it. */
+export const useAttributedDays = (query: QueryOf<"/attribution/history">, enabled = true) =>
+  useGet("attribution", "/attribution/history", query, enabled);
 /** The bucket with copies of the repository; copies go on by themselves, and no event tells of them. */
 export const useTiers = () =>
   useQuery({ queryKey: ["tiers"], queryFn: ({ signal }) => get("/tiers", { signal }), refetchInterval: TIERS_MS });

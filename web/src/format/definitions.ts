@@ -137,7 +137,8 @@ export const DEFINITIONS = define({
   usable_bytes: { label: "Usable", text: "Free bytes minus the reserve: what backups may still use.", unit: "bytes" },
   reserve_bytes: { label: "Reserve", text: "Kept free so that the catalog and deletions always have room (setting: reserve).", unit: "bytes" },
   total_bytes: { label: "Capacity", text: "Size of the file system the repository lives on.", unit: "bytes" },
-  repository_bytes: { label: "Repository", text: "Bytes of all containers.", unit: "bytes" },
+  repository_bytes: { label: "Repository", text: "Bytes of containers and parity in the data folder.", unit: "bytes" },
+  bucket_bytes: { label: "In the bucket", text: "Bytes in the bucket, whether or not they are in the data folder too.", unit: "bytes" },
   other_bytes: { label: "Other files", text: "Everything else on the repository's file system.", unit: "bytes" },
   growth: {
     label: "Growth",

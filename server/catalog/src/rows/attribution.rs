@@ -35,11 +35,32 @@ pub struct AttributionState {
 }
 
 /// What to add shares up by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttributedBy {
     Namespace,
     Vm,
     Job,
+}
+
+impl AttributedBy {
+    /// Its word in the catalog.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Namespace => "namespace",
+            Self::Vm => "vm",
+            Self::Job => "job",
+        }
+    }
+}
+
+/// The part of a namespace, a VM or a job on a day, as the last round of that day found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttributedDay {
+    /// Days since 1970-01-01, in UTC.
+    pub day: i32,
+    pub backups: u64,
+    pub exclusive_bytes: u64,
+    pub attributed_bytes: u64,
 }
 
 /// The part of a namespace, a VM or a job.

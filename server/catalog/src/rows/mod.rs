@@ -14,11 +14,12 @@ mod quota;
 mod repository;
 mod retention;
 mod scrub;
+mod space_day;
 mod task;
 mod trust;
 
 pub use attribution::{
-    AttributedBy, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord,
+    AttributedBy, AttributedDay, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord,
 };
 pub use audit::{AuditEntry, AuditRecord, AuditRepeat};
 pub use backup::{
@@ -39,5 +40,6 @@ pub use scrub::{
     BackupInOrder, ByteRange, DamageTotals, DamagedDisk, LostRanges, ProofSummary, ScrubPhase, ScrubState,
     Scrubbed, WithinBackup,
 };
+pub use space_day::SpaceDay;
 pub use task::{ScheduleMark, ScheduleRecord, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus};
 pub use trust::{FalseDigest, VmOwner};

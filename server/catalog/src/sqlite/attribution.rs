@@ -1,55 +1,128 @@
 //! Whose the live bytes are.
 
+use std::collections::BTreeMap;
+
 use holdfast_types::ids::{BackupId, NamespaceId};
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::convert::{OrCatalogError, count, id, int};
+use super::convert::{OrCatalogError, count, day_of, id, int};
 use super::details::sorted::SortRoom;
 use super::select::Conditions;
 use crate::{
-    ATTRIBUTED_GROUPS_MAX, AttributedBy, AttributedGroup, AttributionRecord, AttributionState,
+    ATTRIBUTED_GROUPS_MAX, AttributedBy, AttributedDay, AttributedGroup, AttributionRecord, AttributionState,
     BackupShareRecord, Result,
 };
 
+/// Days of which each is kept; of older ones the last of each week, for a year.
+const DAILY: i32 = 60;
+const KEPT_DAYS: i32 = 366;
+
 pub(crate) fn record(tx: &Transaction<'_>, found: &AttributionRecord) -> Result<()> {
-    tx.execute_batch(
-        "DELETE FROM attributed_backups; DELETE FROM attributed_vms; DELETE FROM attributed_jobs; \
-         DELETE FROM attribution;",
-    )
-    .or_error("write")?;
+    tx.execute_batch("DELETE FROM attributed_backups; DELETE FROM attribution;").or_error("write")?;
     tx.execute(
         "INSERT INTO attribution (only_row, at_ms, live_bytes, complete) VALUES (1, ?, ?, ?)",
         params![found.at_ms, int("the sum of live bytes", found.live_bytes)?, found.is_complete],
     )
     .or_error("write")?;
+    let mut sums = Sums::default();
+    let mut find =
+        tx.prepare_cached("SELECT namespace_id, vm_id, job_id FROM backups WHERE id = ?").or_error("read")?;
     let mut insert = tx
         .prepare_cached(
-            "INSERT INTO attributed_backups (backup_id, exclusive_bytes, attributed_bytes) \
-             SELECT id, ?2, ?3 FROM backups WHERE id = ?1",
+            "INSERT INTO attributed_backups (backup_id, exclusive_bytes, attributed_bytes) VALUES (?, ?, ?)",
         )
         .or_error("write")?;
     for BackupShareRecord { backup, exclusive_bytes, attributed_bytes } in &found.backups {
+        let read = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?]);
+        // One that has gone since is left out.
+        let Some(of) = find.query_row([backup.to_bytes()], read).optional().or_error("read")? else {
+            continue;
+        };
         let (exclusive, attributed) =
             (int("exclusive bytes", *exclusive_bytes)?, int("attributed bytes", *attributed_bytes)?);
         insert.execute(params![backup.to_bytes(), exclusive, attributed]).or_error("write")?;
+        sums.add(of, *attributed_bytes);
     }
-    let mut insert = tx
-        .prepare_cached(
-            "INSERT INTO attributed_vms (vm_id, exclusive_bytes) SELECT id, ?2 FROM vms WHERE id = ?1",
-        )
-        .or_error("write")?;
     for (vm, bytes) in &found.vms {
-        insert.execute(params![vm.to_bytes(), int("exclusive bytes", *bytes)?]).or_error("write")?;
+        sums.is_only_in((AttributedBy::Vm, vm.to_bytes()), *bytes);
     }
-    let mut insert = tx
-        .prepare_cached(
-            "INSERT INTO attributed_jobs (job_id, exclusive_bytes) \
-             SELECT id, ?3 FROM jobs WHERE name = ?2 AND namespace_id = ?1",
-        )
-        .or_error("write")?;
     for (namespace, job, bytes) in &found.jobs {
-        let values = params![namespace.to_bytes(), job, int("exclusive bytes", *bytes)?];
-        insert.execute(values).or_error("write")?;
+        if let Some(job) = job_id(tx, *namespace, job)? {
+            sums.is_only_in((AttributedBy::Job, job), *bytes);
+        }
+    }
+    sums.write(tx, day_of(found.at_ms))
+}
+
+fn job_id(connection: &Connection, namespace: NamespaceId, name: &str) -> Result<Option<[u8; 16]>> {
+    connection
+        .prepare_cached("SELECT id FROM jobs WHERE namespace_id = ? AND name = ?")
+        .and_then(|mut s| s.query_row(params![namespace.to_bytes(), name], |row| row.get(0)).optional())
+        .or_error("read")
+}
+
+/// Restore points, and bytes that are exclusive and attributed, by subject.
+#[derive(Default)]
+struct Sums(BTreeMap<(AttributedBy, [u8; 16]), (u64, u64, u64)>);
+
+impl Sums {
+    /// A restore point's share is that of its namespace, VM and job.
+    fn add(&mut self, [namespace, vm, job]: [[u8; 16]; 3], bytes: u64) {
+        for subject in
+            [(AttributedBy::Namespace, namespace), (AttributedBy::Vm, vm), (AttributedBy::Job, job)]
+        {
+            let (points, exclusive, attributed) = self.0.entry(subject).or_default();
+            *points += 1;
+            *attributed += bytes;
+            // Namespaces share nothing.
+            *exclusive += if subject.0 == AttributedBy::Namespace { bytes } else { 0 };
+        }
+    }
+
+    fn is_only_in(&mut self, subject: (AttributedBy, [u8; 16]), bytes: u64) {
+        if let Some((_, exclusive, _)) = self.0.get_mut(&subject) {
+            *exclusive = bytes;
+        }
+    }
+
+    /// As those of `day`, in place of what was found on it before.
+    fn write(self, tx: &Transaction<'_>, day: i32) -> Result<()> {
+        tx.execute("DELETE FROM attributed_days WHERE day = ?", [day]).or_error("write")?;
+        let mut insert = tx
+            .prepare_cached(
+                "INSERT INTO attributed_days \
+                 (subject, subject_id, day, restore_points, exclusive_bytes, attributed_bytes) \
+                 VALUES (?, ?, ?, ?, ?, ?)",
+            )
+            .or_error("write")?;
+        for ((by, id), (points, exclusive, attributed)) in self.0 {
+            let (points, exclusive, attributed) = (
+                int("restore points", points)?,
+                int("exclusive bytes", exclusive)?,
+                int("attributed bytes", attributed)?,
+            );
+            insert.execute(params![by.text(), id, day, points, exclusive, attributed]).or_error("write")?;
+        }
+        thin(tx, day)
+    }
+}
+
+/// Leaves the last day of each week of what is no longer kept daily.
+fn thin(tx: &Transaction<'_>, today: i32) -> Result<()> {
+    let (weekly, oldest) = (today.saturating_sub(DAILY), today.saturating_sub(KEPT_DAYS));
+    tx.execute("DELETE FROM attributed_days WHERE day < ?", [oldest]).or_error("write")?;
+    // Earlier weeks were thinned before.
+    let days: Vec<i32> = tx
+        .prepare_cached("SELECT DISTINCT day FROM attributed_days WHERE day >= ? AND day <= ? ORDER BY day")
+        .and_then(|mut s| s.query_map([weekly.saturating_sub(14), weekly], |row| row.get(0))?.collect())
+        .or_error("read")?;
+    for pair in days.windows(2) {
+        if let [day, later] = pair
+            && day.div_euclid(7) == later.div_euclid(7)
+        {
+            tx.execute("DELETE FROM attributed_days WHERE day = ?", [day]).or_error("write")?;
+        }
     }
     Ok(())
 }
@@ -79,6 +152,7 @@ pub(crate) fn shares(connection: &Connection, backups: &[BackupId]) -> Result<Ve
     found.filter_map(Result::transpose).collect()
 }
 
+/// As the last round found them.
 pub(crate) fn groups(
     connection: &Connection,
     by: AttributedBy,
@@ -86,46 +160,72 @@ pub(crate) fn groups(
     limit: u32,
     room: &SortRoom,
 ) -> Result<Vec<AttributedGroup>> {
+    let Some(found) = state(connection)? else { return Ok(Vec::new()) };
     if namespaces.is_some_and(<[_]>::is_empty) {
         return Ok(Vec::new());
     }
-    // (W17) No index has them in the order of groups.
+    let day = day_of(found.at_ms);
+    // (W17) No index has them in the order of bytes.
     let rows = connection
-        .prepare_cached("SELECT count(*) AS rows FROM attributed_backups")
-        .and_then(|mut s| s.query_row([], |row| count(row, "rows")))
+        .prepare_cached("SELECT count(*) AS rows FROM attributed_days WHERE day = ? AND subject = ?")
+        .and_then(|mut s| s.query_row(params![day, by.text()], |row| count(row, "rows")))
         .or_error("read")?;
     room.expect(rows)?;
     let mut conditions = Conditions::default();
-    conditions.in_namespaces("b.namespace_id", namespaces);
-    let (name, joins, exclusive, group) = match by {
-        AttributedBy::Namespace => ("n.name", "", "sum(a.attributed_bytes)", "b.namespace_id"),
-        AttributedBy::Vm => (
-            "v.name",
-            "CROSS JOIN vms v ON v.id = b.vm_id LEFT JOIN attributed_vms e ON e.vm_id = b.vm_id",
-            "coalesce(max(e.exclusive_bytes), 0)",
-            "b.vm_id",
-        ),
-        AttributedBy::Job => (
-            "j.name",
-            "CROSS JOIN jobs j ON j.id = b.job_id LEFT JOIN attributed_jobs e ON e.job_id = b.job_id",
-            "coalesce(max(e.exclusive_bytes), 0)",
-            "b.job_id",
-        ),
+    conditions.push("d.day = ?", [Value::from(day)]);
+    conditions.push("d.subject = ?", [Value::from(by.text().to_owned())]);
+    conditions.in_namespaces("n.id", namespaces);
+    let (name, joins) = match by {
+        AttributedBy::Namespace => ("n.name", "JOIN namespaces n ON n.id = d.subject_id"),
+        AttributedBy::Vm => {
+            ("v.name", "JOIN vms v ON v.id = d.subject_id JOIN namespaces n ON n.id = v.namespace_id")
+        }
+        AttributedBy::Job => {
+            ("j.name", "JOIN jobs j ON j.id = d.subject_id JOIN namespaces n ON n.id = j.namespace_id")
+        }
     };
     let select = format!(
-        "SELECT b.namespace_id, n.name AS namespace, {name} AS name, count(*) AS backups, \
-         {exclusive} AS exclusive_bytes, sum(a.attributed_bytes) AS attributed_bytes \
-         FROM attributed_backups a CROSS JOIN backups b ON b.id = a.backup_id \
-         CROSS JOIN namespaces n ON n.id = b.namespace_id {joins}"
+        "SELECT n.id AS namespace_id, n.name AS namespace, {name} AS name, d.restore_points AS backups, \
+         d.exclusive_bytes, d.attributed_bytes FROM attributed_days d {joins}"
     );
     let limit = limit.min(ATTRIBUTED_GROUPS_MAX);
-    let order = format!("GROUP BY {group} ORDER BY attributed_bytes DESC, namespace, name LIMIT {limit}");
+    let order = format!("ORDER BY d.attributed_bytes DESC, namespace, name LIMIT {limit}");
     let mut found = Vec::new();
     conditions.each(connection, (&select, &order), |row| {
         found.push(read_group(row).or_error("read")?);
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Of the namespace, or of the VM or job of that name in it.
+pub(crate) fn days(
+    connection: &Connection,
+    by: AttributedBy,
+    namespace: NamespaceId,
+    name: &str,
+) -> Result<Vec<AttributedDay>> {
+    let subject = match by {
+        AttributedBy::Namespace => Some(namespace.to_bytes()),
+        AttributedBy::Job => job_id(connection, namespace, name)?,
+        AttributedBy::Vm => connection
+            .prepare_cached("SELECT id FROM vms WHERE namespace_id = ? AND name = ?")
+            .and_then(|mut s| s.query_row(params![namespace.to_bytes(), name], |row| row.get(0)).optional())
+            .or_error("read")?,
+    };
+    let Some(subject) = subject else { return Ok(Vec::new()) };
+    let read = |row: &Row<'_>| {
+        Ok(AttributedDay {
+            day: row.get("day")?,
+            backups: count(row, "restore_points")?,
+            exclusive_bytes: count(row, "exclusive_bytes")?,
+            attributed_bytes: count(row, "attributed_bytes")?,
+        })
+    };
+    connection
+        .prepare_cached("SELECT * FROM attributed_days WHERE subject = ? AND subject_id = ? ORDER BY day")
+        .and_then(|mut s| s.query_map(params![by.text(), subject], read)?.collect())
+        .or_error("read")
 }
 
 fn read_group(row: &Row<'_>) -> rusqlite::Result<AttributedGroup> {

@@ -46,6 +46,7 @@ pub(crate) mod schema;
 pub(crate) mod scrub;
 pub(crate) mod select;
 pub(crate) mod snapshot;
+pub(crate) mod space_days;
 pub(crate) mod squeezed;
 pub(crate) mod tasks;
 #[cfg(any(test, feature = "testing"))]

@@ -6,14 +6,16 @@ use ulid::Ulid;
 use super::cases;
 use super::fixture::Fixture;
 use crate::{
-    AttributedBy, AttributionRecord, AttributionState, BACKUPS_PER_PAGE_MAX, BackupCommit, BackupShareRecord,
-    CatalogError,
+    AttributedBy, AttributedDay, AttributionRecord, AttributionState, BACKUPS_PER_PAGE_MAX, BackupCommit,
+    BackupShareRecord, CatalogError,
 };
 
 cases![
     nothing_is_attributed_before_the_first_round,
     sums_are_those_of_the_last_round,
     what_has_gone_since_is_left_out,
+    what_a_round_found_stays_when_its_restore_points_go,
+    each_day_is_kept_for_a_while_then_one_a_week,
     what_does_not_add_up_is_refused,
 ];
 
@@ -100,6 +102,40 @@ fn what_has_gone_since_is_left_out(f: &Fixture) {
     f.record_attribution(&first).unwrap();
     assert_eq!(f.backup_shares(&[BackupId(Ulid(9))]).unwrap(), []);
     assert_eq!(f.attributed(AttributedBy::Job, None, 10).unwrap().len(), 2);
+}
+
+/// The oldest restore point is attributed what the later ones share.
+fn what_a_round_found_stays_when_its_restore_points_go(f: &Fixture) {
+    let made = three(f);
+    f.record_attribution(&found(f, &made)).unwrap();
+    let before = f.attributed(AttributedBy::Vm, None, 10).unwrap();
+    f.begin_deletion(&[made[1].backup], "op", "retention").unwrap();
+    f.finish_deletion(&[made[1].backup]).unwrap();
+    assert_eq!(f.backup_shares(&[made[1].backup]).unwrap(), []);
+    assert_eq!(f.attributed(AttributedBy::Vm, None, 10).unwrap(), before);
+    let day = AttributedDay { day: 0, backups: 2, exclusive_bytes: 350, attributed_bytes: 400 };
+    assert_eq!(f.attributed_days(AttributedBy::Vm, f.default.id, "web").unwrap(), [day]);
+    assert_eq!(f.attributed_days(AttributedBy::Vm, f.default.id, "nightly").unwrap(), []);
+    assert_eq!(f.attributed_days(AttributedBy::Job, f.default.id, "nightly").unwrap(), [day]);
+    let all = AttributedDay { day: 0, backups: 3, exclusive_bytes: 600, attributed_bytes: 600 };
+    assert_eq!(f.attributed_days(AttributedBy::Namespace, f.default.id, "").unwrap(), [all]);
+}
+
+fn each_day_is_kept_for_a_while_then_one_a_week(f: &Fixture) {
+    const DAY_MS: i64 = 86_400_000;
+    let made = three(f);
+    for day in 0..500i64 {
+        // A round every day, but for a month in which there were a few.
+        if !(200..230).contains(&day) || day % 9 == 0 {
+            f.record_attribution(&AttributionRecord { at_ms: day * DAY_MS, ..found(f, &made) }).unwrap();
+        }
+    }
+    let kept = f.attributed_days(AttributedBy::Job, f.default.id, "weekly").unwrap();
+    let days: Vec<i32> = kept.iter().map(|day| day.day).collect();
+    let had = |day: &i32| !(200..230).contains(day) || day % 9 == 0;
+    let weekly = |day: &i32| (day + 1..500).find(had).is_none_or(|next| next / 7 > day / 7);
+    let expected: Vec<i32> = (133..500).filter(had).filter(|day| *day >= 499 - 60 || weekly(day)).collect();
+    assert_eq!(days, expected);
 }
 
 fn what_does_not_add_up_is_refused(f: &Fixture) {

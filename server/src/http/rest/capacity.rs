@@ -2,15 +2,17 @@
 
 use axum::Json;
 use axum::extract::State;
+use holdfast_engine::catalog::SpaceDay;
 use holdfast_proto::details::bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::wire::{day_of, day_text};
+use super::wire::day_text;
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::http::bounds::HISTORY_DAYS_MAX;
 use crate::insight::forecast::{self, CONFIDENCE_PCT, Forecast, Growth};
+use crate::repository::space_now;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Capacity {
@@ -21,21 +23,43 @@ pub(super) struct Capacity {
     reserve_bytes: u64,
     /// Available to backups: free_bytes − reserve_bytes
     usable_bytes: Option<u64>,
-    /// Bytes of all containers
+    /// Bytes of containers and parity in the data folder
     repository_bytes: u64,
+    used: Used,
     catalog_bytes: u64,
     index_bytes: u64,
-    /// Bytes of today's containers by the end of each day, without gaps
+    /// What was used by the end of each day since the first that was looked at, without gaps
     history: Vec<StoredDay>,
     /// null: not enough days yet
     growth: Option<GrowthRate>,
     forecast: Outlook,
 }
 
+/// What the bytes are, and where they lie
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = UsedBytes)]
+struct Used {
+    /// Containers of data in the data folder
+    data_bytes: u64,
+    /// Containers of recipes in the data folder
+    recipe_bytes: u64,
+    parity_bytes: u64,
+    /// Containers in the data folder that are to go
+    condemned_bytes: u64,
+    /// In the bucket
+    bucket_bytes: u64,
+    /// In the bucket, in an archive
+    archive_bytes: u64,
+}
+
 #[derive(Debug, Serialize, ToSchema)]
 struct StoredDay {
     day: String,
+    /// In the data folder
     stored_bytes: u64,
+    /// In the bucket, archives included
+    bucket_bytes: u64,
+    archive_bytes: u64,
 }
 
 /// Least squares over the last 90 days at most
@@ -82,47 +106,59 @@ pub(super) async fn capacity(State(state): State<HttpState>) -> Result<Json<Capa
 fn look(state: &HttpState) -> Result<Capacity, ServiceError> {
     let app = &state.app;
     let stats = app.engine.stats()?;
-    let today = day_of(app.clock.now_ms())?;
-    let added = state.storage.days(app)?;
-    let stored = stored_by_day(&added, today);
+    let containers = state.storage.containers(app, None)?;
+    let now = space_now(app.catalog(), &containers, app.tiers.as_deref(), app.clock.now_ms())?;
+    let first = now.day.saturating_sub(i32::try_from(HISTORY_DAYS_MAX).unwrap_or(i32::MAX) - 1);
+    let history = without_gaps(&app.catalog().space_days(first, now.day)?, now);
+    let stored: Vec<u64> = history.iter().map(SpaceDay::here_bytes).collect();
     let growth = forecast::growth(&stored);
     let usable_bytes = stats.space.map(|space| space.free_bytes.saturating_sub(stats.reserve_bytes));
-    let first = added.first().map_or(today, |(day, _)| *day);
-    let skipped = stored.len().saturating_sub(HISTORY_DAYS_MAX);
-    let history = (first..).zip(&stored).skip(skipped);
-    let history = history.map(|(day, bytes)| Ok(StoredDay { day: day_text(day)?, stored_bytes: *bytes }));
     Ok(Capacity {
         total_bytes: stats.space.map(|space| space.total_bytes),
         free_bytes: stats.space.map(|space| space.free_bytes),
         reserve_bytes: stats.reserve_bytes,
         usable_bytes,
-        repository_bytes: stored.last().copied().unwrap_or(0),
+        repository_bytes: now.here_bytes(),
+        used: Used {
+            data_bytes: now.data_bytes,
+            recipe_bytes: now.recipe_bytes,
+            parity_bytes: now.parity_bytes,
+            condemned_bytes: now.condemned_bytes,
+            bucket_bytes: now.bucket_bytes,
+            archive_bytes: now.archive_bytes,
+        },
         catalog_bytes: stats.catalog_bytes,
         index_bytes: stats.index.disk_bytes,
-        history: history.collect::<Result<_, ServiceError>>()?,
+        history: history.iter().map(stored_day).collect::<Result<_, ServiceError>>()?,
         growth: growth.map(|growth| GrowthRate {
             days_observed: growth.days_observed,
             bytes_per_day: growth.bytes_per_day,
             low: growth.low,
             high: growth.high,
         }),
-        forecast: outlook(growth.as_ref(), usable_bytes, today)?,
+        forecast: outlook(growth.as_ref(), usable_bytes, now.day)?,
     })
 }
 
-/// Bytes at the end of each day from the first one with a container to today.
-fn stored_by_day(added: &[(i32, u64)], today: i32) -> Vec<u64> {
-    let Some((first, _)) = added.first() else { return Vec::new() };
-    let mut added = added.iter().copied().peekable();
-    let mut total = 0_u64;
-    (*first..=today.max(*first))
-        .map(|day| {
-            while let Some((_, bytes)) = added.next_if(|(on, _)| *on <= day) {
-                total = total.saturating_add(bytes);
-            }
-            total
-        })
-        .collect()
+fn stored_day(space: &SpaceDay) -> Result<StoredDay, ServiceError> {
+    Ok(StoredDay {
+        day: day_text(space.day)?,
+        stored_bytes: space.here_bytes(),
+        bucket_bytes: space.bucket_bytes,
+        archive_bytes: space.archive_bytes,
+    })
+}
+
+/// Every day up to now. On one without a look the repository took what it did on the day before.
+fn without_gaps(looks: &[SpaceDay], now: SpaceDay) -> Vec<SpaceDay> {
+    let mut days: Vec<SpaceDay> = Vec::new();
+    for look in looks.iter().filter(|look| look.day < now.day).chain([&now]) {
+        if let Some(last) = days.last().copied() {
+            days.extend((last.day + 1..look.day).map(|day| SpaceDay { day, ..last }));
+        }
+        days.push(*look);
+    }
+    days
 }
 
 fn outlook(growth: Option<&Growth>, usable_bytes: Option<u64>, today: i32) -> Result<Outlook, ServiceError> {
@@ -186,11 +222,26 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
+    fn day(day: i32, data_bytes: u64) -> SpaceDay {
+        SpaceDay { day, data_bytes, ..SpaceDay::default() }
+    }
+
     #[test]
-    fn days_without_containers_keep_what_was() {
-        assert_eq!(stored_by_day(&[(10, 5), (12, 3)], 14), [5, 5, 8, 8, 8]);
-        assert!(stored_by_day(&[], 14).is_empty());
-        assert_eq!(stored_by_day(&[(20, 5)], 14), [5], "a clock that was set back");
+    fn days_without_a_look_keep_what_was() {
+        let found = without_gaps(&[day(10, 5), day(12, 3)], day(14, 9));
+        assert_eq!(found, [day(10, 5), day(11, 5), day(12, 3), day(13, 3), day(14, 9)]);
+        assert_eq!(without_gaps(&[day(13, 5), day(14, 7)], day(14, 9)), [day(13, 5), day(14, 9)]);
+        assert_eq!(without_gaps(&[], day(14, 9)), [day(14, 9)]);
+        assert_eq!(without_gaps(&[day(20, 5)], day(14, 9)), [day(14, 9)], "a clock that was set back");
+    }
+
+    /// What is freed each day is what was added: 90 daily restore points are kept.
+    #[test]
+    fn what_retention_keeps_flat_is_not_growing() {
+        let days: Vec<u64> = (0..90).map(|day| 900 * GIB + (day % 2) * GIB / 8).collect();
+        let growth = forecast::growth(&days);
+        let said = outlook(growth.as_ref(), Some(1000 * GIB), 20_000).unwrap();
+        assert!(said.full_on.is_none(), "{said:?}");
     }
 
     #[test]

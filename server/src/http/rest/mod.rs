@@ -79,6 +79,7 @@ fn for_everyone() -> OpenApiRouter<HttpState> {
         .routes(routes!(thaw::quote, thaw::start))
         .routes(routes!(damage::list))
         .routes(routes!(storage::get))
+        .routes(routes!(storage::history))
         .routes(routes!(details::list))
         .routes(routes!(totals::groups))
         .routes(routes!(details::get))

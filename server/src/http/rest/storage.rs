@@ -6,7 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{
-    ATTRIBUTED_GROUPS_MAX, AttributedBy, AttributedGroup as Group, ContainerState, ScrubPhase,
+    ATTRIBUTED_GROUPS_MAX, AttributedBy, AttributedDay as Day, AttributedGroup as Group, ContainerState,
+    ScrubPhase,
 };
 use holdfast_engine::ids::{ContainerClass, NamespaceId};
 use holdfast_engine::{CHUNK_EDGES_BYTES, FACTOR_EDGES, StorageStatistics};
@@ -18,7 +19,7 @@ use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::bounds::PAGE;
 use crate::http::query::{Params, limit};
-use crate::http::rest::wire::time;
+use crate::http::rest::wire::{day_text, time};
 use crate::http::{self, HttpState, SHARERS};
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -322,7 +323,7 @@ pub(super) struct Attribution {
     live_bytes: u64,
     /// Whether every recipe could be followed; else bytes are missing here
     is_complete: bool,
-    /// The largest first; without what was deleted since
+    /// As they were then, the largest first
     items: Vec<AttributedGroup>,
 }
 
@@ -369,6 +370,69 @@ pub(super) async fn get(
             is_complete: state.is_complete,
             items,
         }))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AttributedQuery {
+    /// What it is [default: vm]
+    #[param(value_type = Option<http::AttributedBy>)]
+    by: Option<String>,
+    /// The namespace that it is in, or that it is
+    namespace: String,
+    /// Name of the VM or the job; none for a namespace
+    name: Option<String>,
+}
+
+/// What one of them took, day by day
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AttributedHistory {
+    /// Each day with a round of reclaim in the last two months, before that one a week, for a year
+    days: Vec<AttributedDay>,
+}
+
+/// The part of it on a day
+#[derive(Debug, Serialize, ToSchema)]
+struct AttributedDay {
+    day: String,
+    restore_points: u64,
+    /// Bytes that nothing else had
+    exclusive_bytes: u64,
+    /// Its part of everything
+    attributed_bytes: u64,
+}
+
+/// What a namespace, a VM or a job took over time
+///
+/// As rounds of reclaim counted it, also of restore points that were deleted since.
+#[utoipa::path(get, path = "/attribution/history", tag = "details", params(AttributedQuery),
+    responses((status = 200, description = "Its part of the stored bytes, day by day", body = AttributedHistory)))]
+pub(super) async fn history(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Params(query): Params<AttributedQuery>,
+) -> Result<Json<AttributedHistory>, ServiceError> {
+    let by = parse_by(query.by.as_deref().unwrap_or("vm"))?;
+    app.blocking(move |app| {
+        caller.namespaces(app.catalog(), &query.namespace, Action::Report)?;
+        let namespace = app.catalog().namespace_by_name(&query.namespace)?;
+        let name = query.name.unwrap_or_default();
+        let found = match namespace {
+            Some(namespace) => app.catalog().attributed_days(by, namespace.id, &name)?,
+            None => Vec::new(),
+        };
+        let day = |day: &Day| {
+            Ok(AttributedDay {
+                day: day_text(day.day)?,
+                restore_points: day.backups,
+                exclusive_bytes: day.exclusive_bytes,
+                attributed_bytes: day.attributed_bytes,
+            })
+        };
+        Ok(Json(AttributedHistory { days: found.iter().map(day).collect::<Result<_, ServiceError>>()? }))
     })
     .await
 }

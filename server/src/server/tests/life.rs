@@ -145,7 +145,8 @@ async fn background_jobs_are_listed_and_end_with_the_server() {
             "damage-report",
             "scrub",
             "parity",
-            "catalog-snapshots"
+            "catalog-snapshots",
+            "space-history"
         ]
     );
     fixture.server.stop().await.unwrap();

@@ -33,7 +33,11 @@ export function growthLines(capacity: Capacity): { days: string[]; lines: Line[]
   const days = history.map((entry) => entry.day);
   if (last !== undefined) for (let step = 1; step <= ahead; step += 1) days.push(after(last.day, step));
   const stored = days.map((_, index) => history[index]?.stored_bytes ?? null);
-  const lines: Line[] = [{ label: "Stored", term: "stored_bytes", color: "teal", shape: "area", values: stored }];
+  const lines: Line[] = [{ label: "Stored", term: "repository_bytes", color: "teal", shape: "area", values: stored }];
+  if (history.some((entry) => entry.bucket_bytes > 0)) {
+    const there = days.map((_, index) => history[index]?.bucket_bytes ?? null);
+    lines.push({ label: "In the bucket", term: "bucket_bytes", color: "blue", shape: "line", values: there });
+  }
   if (growth === null || last === undefined || ahead === 0) return { days, lines };
   const from = history.length - 1;
   const slope = (perDay: number) =>

@@ -3,7 +3,7 @@
 import { useMemo, useState } from "react";
 import { Link } from "wouter";
 
-import { useAttribution, useBackups, useSeries, useVm } from "../../api/queries";
+import { useAttributedDays, useAttribution, useBackups, useSeries, useVm } from "../../api/queries";
 import type { VmDetail } from "../../api/schema";
 import { may, useWho } from "../../api/session";
 import { Calendar } from "../../charts/Calendar";
@@ -24,7 +24,7 @@ import { Disks } from "./Disks";
 import { Owner } from "./Owner";
 import { RestoreCommands } from "./RestoreCommands";
 import { RestorePoints } from "./RestorePoints";
-import { vmLines } from "./vmLines";
+import { takenLines, vmLines } from "./vmLines";
 
 /** The largest so many; the server gives no more. */
 const ATTRIBUTED_MAX = 1000;
@@ -84,7 +84,7 @@ function Contents({ vm }: { vm: VmDetail }) {
           {share !== undefined && (
             <>
               {bytes(share.attributed_bytes)} <TermLabel term="attributed_bytes">attributed</TermLabel>, {bytes(share.exclusive_bytes)}{" "}
-              <TermLabel term="exclusive_bytes">only here</TermLabel>
+              <TermLabel term="exclusive_bytes">only here</TermLabel>, as of {minute(attribution?.at)}
             </>
           )}
           {share === undefined && attribution?.items.length === ATTRIBUTED_MAX && (
@@ -110,7 +110,7 @@ function Contents({ vm }: { vm: VmDetail }) {
         )}
         <Card title="Over time" className="wide">
           <Async query={series} height={260}>
-            {(data) => <Charts data={data} />}
+            {(data) => <Charts vm={vm} data={data} />}
           </Async>
         </Card>
         <Card title="Disks" className="wide">
@@ -141,12 +141,16 @@ function Contents({ vm }: { vm: VmDetail }) {
   );
 }
 
-function Charts({ data }: { data: Parameters<typeof vmLines>[0] }) {
+function Charts({ vm, data }: { vm: VmDetail; data: Parameters<typeof vmLines>[0] }) {
   const { days, size, added } = useMemo(() => vmLines(data), [data]);
+  const taken = useAttributedDays({ by: "vm", namespace: vm.namespace, name: vm.vm }, may(useWho(), "report")).data?.days ?? [];
   return (
     <div className="charts">
       <TimeChart title="Protected and stored bytes per day" days={days} lines={size} unit="bytes" height={200} />
       <TimeChart title="New and stored bytes of each day's runs" days={days} lines={added} unit="bytes" height={200} />
+      {taken.length > 1 && (
+        <TimeChart title="What it took, as reclaim counted it" days={taken.map(({ day }) => day)} lines={takenLines(taken)} unit="bytes" height={200} />
+      )}
     </div>
   );
 }

@@ -1,6 +1,6 @@
 /** The lines of one VM's charts, from its first day on. */
 
-import type { Series } from "../../api/schema";
+import type { AttributedHistory, Series } from "../../api/schema";
 import type { Line } from "../../charts/line";
 
 export function vmLines({ days, groups }: Series): { days: string[]; size: Line[]; added: Line[] } {
@@ -21,3 +21,9 @@ export function vmLines({ days, groups }: Series): { days: string[]; size: Line[
     ],
   };
 }
+
+/** What it took on the days on which reclaim counted. */
+export const takenLines = (days: AttributedHistory["days"]): Line[] => [
+  { label: "Attributed", term: "attributed_bytes", color: "teal", shape: "area", values: days.map((day) => day.attributed_bytes) },
+  { label: "Only here", term: "exclusive_bytes", color: "blue", shape: "line", values: days.map((day) => day.exclusive_bytes) },
+];

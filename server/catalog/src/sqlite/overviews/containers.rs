@@ -1,12 +1,10 @@
 //! Containers added up. Reads all of them: one row for 32 MiB, three million for 100 TB.
 
-use std::collections::BTreeMap;
-
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId};
 use rusqlite::{Connection, Row, params};
 
 use crate::sqlite::containers::{class, container_id, state};
-use crate::sqlite::convert::{OrCatalogError, count, day_of};
+use crate::sqlite::convert::{OrCatalogError, count};
 use crate::sqlite::select::Conditions;
 use crate::{ContainerTotals, Result};
 
@@ -47,18 +45,6 @@ pub(crate) fn totals(
     })?;
     found.sort_unstable_by_key(|sum| (sum.class, sum.state.text()));
     Ok(found)
-}
-
-/// Bytes by the day they were begun on. Days begin at midnight before 1970, too.
-pub(crate) fn days(connection: &Connection) -> Result<Vec<(i32, u64)>> {
-    let mut days: BTreeMap<i32, u64> = BTreeMap::new();
-    let select = "SELECT created_ms, stored_bytes FROM containers";
-    Conditions::default().each(connection, (select, ""), |row| {
-        let bytes = days.entry(day_of(row.get("created_ms").or_error("read")?)).or_default();
-        *bytes = bytes.saturating_add(count(row, "stored_bytes").or_error("read")?);
-        Ok(())
-    })?;
-    Ok(days.into_iter().collect())
 }
 
 /// The first of each of `max` equal parts of the list.

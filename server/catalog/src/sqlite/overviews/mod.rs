@@ -4,9 +4,7 @@ pub(crate) mod containers;
 pub(crate) mod jobs;
 pub(crate) mod vms;
 
-pub(crate) use containers::{
-    days as container_days, sample as sample_containers, totals as container_totals,
-};
+pub(crate) use containers::{sample as sample_containers, totals as container_totals};
 pub(crate) use jobs::{accepted_changes, backup_costs, jobs, namespaces, repository};
 #[cfg(test)]
 pub(crate) use vms::DISK_COST;

@@ -63,6 +63,7 @@ const CALLS: &[Call] = &[
     ("GET", "/damage", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/runs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/attribution", "?namespace=mine&by=job", EveryRole, Forbidden),
+    ("GET", "/attribution/history", "?namespace=mine&name=vm", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine&format=tsv", EveryRole, Forbidden),
     ("GET", "/details/totals", "?namespace=mine&by=vm", EveryRole, Forbidden),
