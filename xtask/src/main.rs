@@ -20,14 +20,18 @@ mod demo;
 mod fix;
 #[cfg(test)]
 mod labels;
+mod lanes;
 mod mutants;
 mod needs;
+mod programs;
+mod scratch;
 mod server;
 mod shell;
 mod soak;
 mod sparse;
 mod splitmix;
 mod steps;
+mod suite;
 mod tally;
 mod test;
 mod web;

@@ -39,14 +39,20 @@ pub(crate) fn tests(name: &'static str, action: impl FnOnce(&mut Tally) -> Resul
     println!("\n{}", shell::bold(&format!("── {name}")));
     let started = Instant::now();
     let mut tests = Tally::default();
-    let outcome = match action(&mut tests) {
+    let result = action(&mut tests);
+    taken(name, started.elapsed(), tests, result)
+}
+
+/// Notes a step that was taken elsewhere.
+pub(crate) fn taken(name: &'static str, took: Duration, tests: Tally, result: Result<()>) -> Step {
+    let outcome = match result {
         Ok(()) => Outcome::Passed,
         Err(error) => {
             println!("{error:#}");
             Outcome::Failed(format!("{error:#}").lines().next().unwrap_or_default().to_owned())
         }
     };
-    Step { name, took: started.elapsed(), outcome, tests }
+    Step { name, took, outcome, tests }
 }
 
 /// Leaves a step out.

@@ -3,21 +3,21 @@
 //! `N passed, N failed`, or `N passed, N failed, N skipped`, which sums up all tests of all languages. What was skipped
 //! is named above it and has not passed.
 
-use std::collections::BTreeSet;
-use std::num::NonZero;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::needs::{
     self, CHROMIUM, CURL, DEBUGFS, E2FSCK, FAKETIME, MKE2FS, NPM, Need, PROMTOOL, QEMU_IMG, STRACE,
 };
+use crate::programs;
+use crate::scratch::Scratch;
 use crate::shell::{self, cargo};
 use crate::steps::{Step, skipped, step, summarise, tests};
-use crate::tally::{self, Runner, Tally};
+use crate::suite::{self, BROWSER};
+use crate::tally::{self, Runner};
 use crate::web;
 
 #[derive(Debug, Args)]
@@ -33,12 +33,13 @@ pub(crate) struct Options {
 /// Crates that must not be in the tree: a second TLS stack is a second thing to keep patched.
 const BANNED: [&str; 3] = ["ring", "openssl-sys", "native-tls"];
 
-/// How many tests of one program run at once.
-const THREADS: &str = "RUST_TEST_THREADS";
-
 pub(crate) fn run(options: &Options) -> ExitCode {
     let started = Instant::now();
-    let steps = if options.first { first_steps() } else { all_steps(options.quick) };
+    let steps = match options {
+        Options { first: true, .. } => first_steps(),
+        Options { quick: true, .. } => quick_steps(),
+        Options { .. } => all_steps(),
+    };
     summarise(&steps, started.elapsed())
 }
 
@@ -63,81 +64,59 @@ fn first_steps() -> Vec<Step> {
     steps
 }
 
-fn all_steps(quick: bool) -> Vec<Step> {
-    let with_web = !quick && web::folder().join("package.json").exists();
+fn quick_steps() -> Vec<Step> {
+    let mut steps = vec![format_step()];
+    steps.extend(dependency_steps());
+    steps.push(lints_step());
+    steps.push(tests("unit tests", |tally| {
+        let args = ["test", "--workspace", "--tests", "--no-fail-fast", "--exclude", "holdfast-tests"];
+        tally::run(Scratch::in_memory().give_to(cargo().args(args)), Runner::Cargo, tally)
+    }));
+    steps.push(skipped("the rest", "--quick"));
+    steps
+}
+
+/// The cheapest first: a failure shows as early as it can.
+fn all_steps() -> Vec<Step> {
+    let with_web = web::folder().join("package.json").exists();
     let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, STRACE, FAKETIME, CURL, PROMTOOL];
     if with_web {
         wanted.extend([NPM, CHROMIUM]);
     }
     let missing = needs::provide(&wanted);
-    let lacks = |program: &str| missing.iter().any(|need| need.program == program);
-
-    let mut steps = vec![format_step()];
-    if !quick {
-        steps.push(step("needs", || needs::insist(&missing)));
-    }
+    let mut steps = vec![format_step(), step("needs", || needs::insist(&missing))];
+    steps.extend(dependency_steps());
     // Before anything that builds the server, which takes the web interface in.
-    let built = with_web && {
-        let (web_steps, built) = web_steps();
-        steps.extend(web_steps);
-        built
-    };
-    steps.extend([lints_step(), step("dependencies", check_dependencies)]);
-    if shell::locate("cargo-deny").is_some() {
-        steps.push(step("licences", || shell::run(cargo().args(["deny", "--all-features", "check"]))));
-    } else {
-        steps.push(skipped("licences", "cargo-deny is not installed (cargo install cargo-deny)"));
+    let (web_steps, built) = if with_web { web_steps() } else { (Vec::new(), false) };
+    steps.extend(web_steps);
+    let mut programs = Vec::new();
+    steps.push(step("lints, programs", || programs::build(&mut programs)));
+    if programs.is_empty() {
+        steps.push(skipped("the rest", "the programs were not built"));
+        return steps;
     }
-    if quick {
-        steps.push(tests("unit tests", |tally| {
-            let args = ["test", "--workspace", "--tests", "--no-fail-fast", "--exclude", "holdfast-tests"];
-            tally::run(cargo().args(args), Runner::Cargo, tally)
-        }));
-        steps.push(skipped("the rest", "--quick"));
-    } else {
-        steps.push(step("documentation", || {
-            let args = ["doc", "--workspace", "--no-deps", "--quiet"];
-            shell::run(cargo().args(args).env("RUSTDOCFLAGS", "-D warnings"))
-        }));
-        steps.push(step("programs", || {
-            // With what tests need, so that nothing is built twice, for other features.
-            shell::run(cargo().args(["build", "--workspace", "--all-targets", "--quiet"]))
-        }));
-        steps.push(tests("tests", run_tests));
-        if with_web {
-            steps.push(browser_step(built, lacks("chromium")));
-        }
+    steps.push(step("documentation", programs::document));
+    let mut web = Vec::new();
+    if built {
+        web.push(suite::web_tests());
     }
+    match shell::locate("chromium") {
+        Some(chromium) if built => web.push(suite::browser_tests(&chromium)),
+        Some(_) if with_web => steps.push(skipped(BROWSER, "the web interface was not built")),
+        None if with_web => steps.push(skipped(BROWSER, "chromium is missing")),
+        _ => {}
+    }
+    steps.extend(suite::run(&programs, web));
     steps
 }
 
-/// Every test of every crate. Those that left something out are named, and counted as skipped.
-fn run_tests(tally: &mut Tally) -> Result<()> {
-    let skipped = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
-    let mut command = cargo();
-    // No example in a comment is a test: looking for one takes a minute.
-    command.args(["test", "--workspace", "--tests", "--no-fail-fast"]);
-    command.env("HOLDFAST_TESTS_SKIPPED", skipped.path()).env(shell::BIN_DIR, built_programs()?);
-    if std::env::var_os(THREADS).is_none() {
-        // End-to-end tests mostly wait: for fsync, for programs, for what was killed.
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        command.env(THREADS, (2 * cores).to_string());
-    }
-    let result = tally::run(&mut command, Runner::Cargo, tally);
-    let text = std::fs::read_to_string(skipped.path()).context("cannot read what was skipped")?;
-    let lines: BTreeSet<&str> = text.lines().collect();
-    if !lines.is_empty() {
-        println!("Skipped, or in part:");
-        lines.iter().for_each(|line| println!("  {line}"));
-    }
-    let names: BTreeSet<&str> = lines.iter().filter_map(|line| line.split(": ").next()).collect();
-    tally.skip(names.len() as u64);
-    result
-}
-
-/// What the step "programs" built.
-fn built_programs() -> Result<PathBuf> {
-    Ok(shell::target_dir()?.join("debug"))
+fn dependency_steps() -> [Step; 2] {
+    let licences = if shell::locate("cargo-deny").is_some() {
+        step("licences", || shell::run(cargo().args(["deny", "--all-features", "check"])))
+    } else {
+        skipped("licences", "cargo-deny is not installed (cargo install cargo-deny)")
+    };
+    [step("dependencies", check_dependencies), licences]
 }
 
 /// One TLS stack, and nothing else that is banned, whatever the target.
@@ -155,36 +134,16 @@ fn check_dependencies() -> Result<()> {
     Ok(())
 }
 
-/// Installs, tests and builds the web interface; also says whether it is built.
+/// Installs, builds and lints the web interface; also says whether it is built.
 fn web_steps() -> (Vec<Step>, bool) {
     if let Some(obstacle) = web::obstacle() {
         return (vec![skipped("web", &obstacle)], false);
     }
-    let mut steps = vec![step("web: install", web::install)];
-    if steps.iter().any(Step::failed) {
-        return (steps, false);
+    let install = step("web: install", web::install);
+    if install.failed() {
+        return (vec![install], false);
     }
-    steps.push(step("web: lints", web::lint));
-    steps.push(tests("web: tests", |tally| tally::run(&mut web::npm(&["test"]), Runner::Vitest, tally)));
     let build = step("web: build", web::build);
     let built = !build.failed();
-    steps.push(build);
-    (steps, built)
-}
-
-/// The web interface in a browser, against the programs just tested.
-fn browser_step(built: bool, no_chromium: bool) -> Step {
-    const NAME: &str = "web: browser";
-    if !built {
-        return skipped(NAME, "the web interface was not built");
-    }
-    if no_chromium {
-        return skipped(NAME, "chromium is missing");
-    }
-    tests(NAME, |tally| {
-        let chromium = shell::locate("chromium").context("chromium went away")?;
-        let mut tests = web::npm(&["run", "test:browser"]);
-        tests.env("HOLDFAST_CHROMIUM", chromium).env(shell::BIN_DIR, built_programs()?);
-        tally::run(&mut tests, Runner::Playwright, tally)
-    })
+    (vec![install, build, step("web: lints", web::lint)], built)
 }

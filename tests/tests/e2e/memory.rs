@@ -12,7 +12,7 @@ use holdfast_tests::memory::MEMORY_VARIABLE;
 use holdfast_tests::raw::{Session, assert_refused, connect, region_of};
 use holdfast_tests::server::maintain;
 use holdfast_tests::{Agent, Disk, Server};
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir, tempdir_in};
 
 /// The least a server starts with.
 const MEMORY_BYTES: u64 = 640 << 20;
@@ -98,10 +98,15 @@ async fn leave_behind(connection: &Connection, session: &Session, kinds: Vec<Kin
     }
 }
 
+/// A folder on a disk: temporary files may lie in memory, where a server's files would count as its own.
+fn on_disk() -> TempDir {
+    tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
 /// What many sessions leave behind, each within its own bound, does not add up.
 #[tokio::test(flavor = "multi_thread")]
 async fn recipes_that_are_never_completed() {
-    let folder = tempdir().unwrap();
+    let folder = on_disk();
     // None of them ends by itself.
     let options = Server::options().memory(MEMORY_BYTES).arg("--lease-secs=3600");
     let server = options.start(&folder.path().join("repository"));
@@ -150,7 +155,7 @@ fn until_admitted(agent: &Agent, args: &[&str]) -> Vec<u8> {
 
 #[test]
 fn many_backups_and_restores_at_once() {
-    let folder = tempdir().unwrap();
+    let folder = on_disk();
     let server = Server::options().memory(MEMORY_BYTES).start(&folder.path().join("repository"));
     let agent = server.agent();
     let disks: Vec<Disk> = (0..32)

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 use super::table::{Mutation, Test};
+use crate::programs::Program;
+use crate::scratch::Scratch;
 use crate::shell::{self, cargo};
 
 /// A test that a mutation keeps from ending is ended: `timeout` says so.
@@ -152,15 +153,9 @@ impl Workshop {
         if !output.status.success() {
             return Ok(None);
         }
-        // The last line that names a program is about what was asked for.
         let text = String::from_utf8_lossy(&output.stdout);
-        let messages = text.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let program = messages.filter_map(|message| {
-            let file = message.get("executable")?.as_str()?.into();
-            let manifest = Path::new(message.get("manifest_path")?.as_str()?).parent()?.to_owned();
-            Some(Program { file, folder: manifest })
-        });
-        Ok(Some(program.into_iter().next().context("cargo named no test program")?))
+        let program = text.lines().find_map(Program::of_message);
+        Ok(Some(program.context("cargo named no test program")?))
     }
 
     /// Whether the tests pass, and what they said.
@@ -170,17 +165,12 @@ impl Workshop {
         // Where cargo runs tests.
         command.current_dir(&program.folder).arg("--exact").args(names);
         command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());
-        let output = command.output().with_context(|| format!("cannot run {}", program.file.display()))?;
+        let scratch = Scratch::in_memory();
+        let output = scratch.give_to(&mut command).output();
+        let output = output.with_context(|| format!("cannot run {}", program.file.display()))?;
         let text = [output.stdout, output.stderr].concat();
         Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
     }
-}
-
-/// A test program, and the folder of its package.
-#[derive(Debug)]
-struct Program {
-    file: PathBuf,
-    folder: PathBuf,
 }
 
 /// Writes a file unless it holds that already.
