@@ -20,6 +20,11 @@ impl Scratch {
         Self(make())
     }
 
+    /// Where temporary files go.
+    pub(crate) const fn on_disk() -> Self {
+        Self(None)
+    }
+
     /// Has a command make its temporary files here.
     pub(crate) fn give_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         match &self.0 {

@@ -16,6 +16,13 @@ use crate::steps::{Step, taken};
 use crate::tally::{Runner, Tally};
 use crate::web;
 
+/// Tells tests to leave nothing out.
+pub(crate) const SLOW: &str = "HOLDFAST_SLOW_TESTS";
+
+/// What they leave out otherwise.
+const LEFT_OUT: &str = "Left out without --slow: 99 of 100 power failures of everything at once; for each write of the other \
+                        lives that power fails in, one of the two outcomes (lost, done)";
+
 /// How many tests of one program run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
 
@@ -39,27 +46,33 @@ pub(crate) fn browser_tests(chromium: &Path) -> Job {
     Job { name: BROWSER.to_owned(), command, runner: Runner::Playwright }
 }
 
-/// Runs the test programs side by side with the web interface's tests.
-pub(crate) fn run(programs: &[Program], web: Vec<Job>) -> Vec<Step> {
+/// Runs the test programs side by side with the web interface's tests; `slow`: all that they have, on a disk.
+pub(crate) fn run(programs: &[Program], web: Vec<Job>, slow: bool) -> Vec<Step> {
     println!("\n{}", shell::bold("── tests"));
     let began = Instant::now();
-    match try_run(programs, web) {
+    match try_run(programs, web, slow) {
         Ok(steps) => steps,
         Err(error) => vec![taken("tests", began.elapsed(), Tally::default(), Err(error))],
     }
 }
 
-fn try_run(programs: &[Program], web: Vec<Job>) -> Result<Vec<Step>> {
+fn try_run(programs: &[Program], web: Vec<Job>, slow: bool) -> Result<Vec<Step>> {
     let skipped = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
-    let scratch = Scratch::in_memory();
+    let scratch = if slow { Scratch::on_disk() } else { Scratch::in_memory() };
     let built = shell::target_dir()?.join("debug");
     let mut jobs: Vec<Job> = programs.iter().map(rust_job).chain(web).collect();
     jobs.sort_by_key(|job| LONGEST_FIRST.iter().position(|name| job.name == *name).unwrap_or(usize::MAX));
     for Job { command, .. } in &mut jobs {
         command.env("HOLDFAST_TESTS_SKIPPED", skipped.path()).env(shell::BIN_DIR, &built);
         scratch.give_to(command);
+        if slow {
+            command.env(SLOW, "1");
+        }
     }
     let mut done = side_by_side(jobs);
+    if !slow {
+        println!("{LEFT_OUT}");
+    }
     let mut of = |runner: Runner| done.extract_if(.., |done| done.runner == runner).collect::<Vec<_>>();
     let (rust, vitest, playwright) = (of(Runner::Cargo), of(Runner::Vitest), of(Runner::Playwright));
     let mut steps = vec![summed_up("tests", rust, count_skipped(skipped.path())?)];

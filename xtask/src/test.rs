@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Only what takes seconds when little changed: formatting, structure, lints. The pre-commit hook runs this
     #[arg(long, conflicts_with = "quick")]
     first: bool,
+    /// Leave nothing out of any test, and write to a disk, not to memory: takes hours
+    #[arg(long, conflicts_with_all = ["quick", "first"])]
+    slow: bool,
 }
 
 /// Crates that must not be in the tree: a second TLS stack is a second thing to keep patched.
@@ -38,7 +41,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let steps = match options {
         Options { first: true, .. } => first_steps(),
         Options { quick: true, .. } => quick_steps(),
-        Options { .. } => all_steps(),
+        Options { slow, .. } => all_steps(*slow),
     };
     summarise(&steps, started.elapsed())
 }
@@ -77,7 +80,7 @@ fn quick_steps() -> Vec<Step> {
 }
 
 /// The cheapest first: a failure shows as early as it can.
-fn all_steps() -> Vec<Step> {
+fn all_steps(slow: bool) -> Vec<Step> {
     let with_web = web::folder().join("package.json").exists();
     let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, STRACE, FAKETIME, CURL, PROMTOOL];
     if with_web {
@@ -106,7 +109,7 @@ fn all_steps() -> Vec<Step> {
         None if with_web => steps.push(skipped(BROWSER, "chromium is missing")),
         _ => {}
     }
-    steps.extend(suite::run(&programs, web));
+    steps.extend(suite::run(&programs, web, slow));
     steps
 }
 

@@ -11,6 +11,7 @@ use super::table::{Mutation, Test};
 use crate::programs::Program;
 use crate::scratch::Scratch;
 use crate::shell::{self, cargo};
+use crate::suite::SLOW;
 
 /// A test that a mutation keeps from ending is ended: `timeout` says so.
 const TIME_LIMIT: &str = "1h";
@@ -164,6 +165,8 @@ impl Workshop {
         command.args(["--verbose", "--kill-after=10", TIME_LIMIT]).arg(&program.file);
         // Where cargo runs tests.
         command.current_dir(&program.folder).arg("--exact").args(names);
+        // A mutation may need the last of a test's crashes; of power losses, 4,000 are enough for each.
+        command.env(SLOW, "1").env("HOLDFAST_CRASHES", "4000");
         command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());
         let scratch = Scratch::in_memory();
         let output = scratch.give_to(&mut command).output();

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use holdfast_catalog::Catalog;
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::BackupId;
-use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight};
+use holdfast_volume::testing::{CrashPoint, FaultyVolume};
 use holdfast_volume::{MemoryVolume, list_all};
 
 use super::agent::{backup, restore};
+use super::crash::outcomes;
 use super::{Bench, namespace, noise};
 use crate::check::CheckOptions;
 use crate::engine::Engine;
@@ -93,7 +94,7 @@ fn what_was_acknowledged_holds_wherever_power_fails() {
     };
     assert!(operations > 20, "{operations} operations are too few to mean anything");
     for after in 0..=operations {
-        for in_flight in [InFlight::Lost, InFlight::Done] {
+        for &in_flight in outcomes(after) {
             let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
             volume.crash_at(CrashPoint { after_mutations: after, in_flight });
             let facts = match bench.try_open(Arc::<FaultyVolume<MemoryVolume>>::clone(&volume)) {

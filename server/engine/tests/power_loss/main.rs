@@ -5,8 +5,8 @@
 //! at any moment ([`disk`]). A real engine is started from that, and must keep every promise made before ([`facts`],
 //! [`verify`]); it may be interrupted again ([`campaign`]).
 //!
-//! `cargo test` tries some thousand seeds, in about two minutes. `cargo xtask soak` tries more, and tries single ones again; it says so by the
-//! environment variables in [`settings`]. Two containers are sealed at the same time, so two recordings of a life may
+//! `cargo test` tries a thousand seeds, `cargo xtask test --slow` 100,000, and `cargo xtask soak` more; it also tries single
+//! ones again, by the environment variables in [`settings`]. Two containers are sealed at the same time, so two recordings of a life may
 //! differ in their order: a seed is tried again with several recordings, and the folder that failed is kept.
 //!
 //! This is a test of the engine's crate and not one of the real programs: it needs the engine, the volume and the

@@ -8,7 +8,10 @@ use tempfile::TempDir;
 use crate::campaign::Plan;
 
 /// Crashes of `cargo test`: a fortieth of a second of two cores each.
-const CRASHES: u64 = 4_000;
+const CRASHES: u64 = 1_000;
+
+/// The same with `HOLDFAST_SLOW_TESTS`.
+const SLOW_CRASHES: u64 = 100_000;
 
 /// A soak says how far it is twenty times, and at least after so many crashes: that is about two minutes' worth.
 const REPORT_AT_LEAST_EVERY: u64 = 10_000;
@@ -28,11 +31,12 @@ pub(crate) fn plans() -> Vec<Plan> {
         return vec![Plan { first_seed, crashes: 1, each: 0, report_every: None }; REPLAYS];
     }
     let crashes = number("HOLDFAST_CRASHES");
+    let own = if var("HOLDFAST_SLOW_TESTS").is_ok() { SLOW_CRASHES } else { CRASHES };
     let each = number("HOLDFAST_EACH_EVENT").unwrap_or(0);
     let first_seed = if each > 0 { 0 } else { number("HOLDFAST_SEED").unwrap_or(0) };
     vec![Plan {
         first_seed,
-        crashes: crashes.unwrap_or(CRASHES),
+        crashes: crashes.unwrap_or(own),
         each,
         report_every: match crashes {
             Some(crashes) => Some(crashes.div_ceil(20).clamp(1, REPORT_AT_LEAST_EVERY)),

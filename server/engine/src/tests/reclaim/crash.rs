@@ -4,6 +4,7 @@
 use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight};
 
 use super::*;
+use crate::tests::crash::outcomes;
 
 type Faulty = Arc<FaultyVolume<MemoryVolume>>;
 
@@ -49,7 +50,7 @@ fn nothing_is_lost_and_nothing_comes_back_wherever_power_fails() {
         volume.mutations()
     };
     for after in 0..=operations {
-        for in_flight in [InFlight::Lost, InFlight::Done] {
+        for &in_flight in outcomes(after) {
             crash_once(after, in_flight);
         }
     }
