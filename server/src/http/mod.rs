@@ -1,5 +1,5 @@
 //! HTTPS: the REST API, the web UI, metrics, and health for load balancers and service managers. Agents get the part of the API
-//! that is for tokens beside gRPC, on their own listener: the same handlers, checks, slots and bounds ([`beside_calls`]).
+//! that is for tokens beside gRPC, on their own listener: the same handlers, checks, slots and bounds (`beside_calls`).
 //!
 //! A request passes, from the outside in: `slots` (a deadline, and a slot for a stranger) → `access` (who may,
 //! by the headers alone; a slot for a caller) → a handler of `rest`, which reads its parameters (`query`), asks the

@@ -51,6 +51,8 @@ fn a_bucket_has_one_writer() {
     let (status, said) = site.maintain(&second, "tier", &["take-over", "--from", &name]);
     assert!(status.success(), "{said}");
     site.wait_for_points(3);
+    // Its snapshot of the catalog, too.
+    site.wait_up_to_date(&second);
     let objects = site.bucket.keys();
     let (puts, deletes) = (site.bucket.count(Op::Put), site.bucket.count(Op::Delete));
     signal(&a, Signal::CONT);
