@@ -72,6 +72,8 @@ impl Scene {
             assert!(restore(&self.engine, &id.to_string(), "root").unwrap() == *disk, "{id}");
         }
         assert_eq!(self.engine.catalog().all_backup_ids().count(), self.points.len());
+        // (W18) The background does so.
+        self.catalog.correct_sums(Box::new(|| true)).unwrap();
         let report = self.engine.check(crate::CheckOptions { read_data: true }, &crate::NoProgress).unwrap();
         assert!(report.is_sound(), "{:?}", report.problems);
     }
