@@ -227,6 +227,8 @@ CREATE TABLE backup_places (
 -- Compression details: one row a session and disk, of failed sessions too. History: it outlives the backup it tells of, so
 -- backup_id is no foreign key.
 CREATE TABLE details (
+    -- Rises in the order of writing.
+    number          INTEGER PRIMARY KEY,
     session_id      BLOB    NOT NULL CHECK (length(session_id) = 16),
     position        INTEGER NOT NULL CHECK (position >= 0),
     namespace_id    BLOB    NOT NULL REFERENCES namespaces (id),
@@ -250,7 +252,7 @@ CREATE TABLE details (
     chunks          INTEGER NOT NULL CHECK (chunks >= 0),
     new_chunks      INTEGER NOT NULL CHECK (new_chunks BETWEEN 0 AND chunks),
     error           TEXT    NOT NULL,
-    PRIMARY KEY (session_id, position),
+    UNIQUE (session_id, position),
     CHECK (bytes = unchanged_bytes + dup_bytes + new_bytes),
     CHECK ((status = 'done') = (backup_id IS NOT NULL))
 ) STRICT;
@@ -439,7 +441,7 @@ CREATE TABLE scrub (
     ended_ms    INTEGER,
     -- Containers below this number are done, and those from the second number on are for the next pass.
     container   INTEGER NOT NULL CHECK (container >= 0),
-    end         INTEGER NOT NULL CHECK (end >= 0),
+    up_to       INTEGER NOT NULL CHECK (up_to >= 0),
     -- The restore point that was done last, by VM and commit number; null: none in this pass.
     vm_id       BLOB,
     ordinal     INTEGER,
@@ -451,7 +453,7 @@ CREATE TABLE scrub (
     -- Containers, then restore points, that are done in this phase.
     done        INTEGER NOT NULL CHECK (done >= 0)
 ) STRICT;
-INSERT INTO scrub (only_row, pass, phase, began_ms, container, end, done) VALUES (1, 0, 'idle', 0, 0, 0, 0);
+INSERT INTO scrub (only_row, pass, phase, began_ms, container, up_to, done) VALUES (1, 0, 'idle', 0, 0, 0, 0);
 
 -- Extent digests that are not the digest of what the extent node is made of, as this server found by reading it. Both are
 -- hashes, so a row stays true for ever.
@@ -497,17 +499,18 @@ CREATE TABLE token_vm_patterns (
     PRIMARY KEY (token_id, position)
 ) STRICT, WITHOUT ROWID;
 
--- Logins of people in browsers. Of the cookie only a hash: whoever reads this table cannot log in with it. Rights are those
--- of the token, asked for at every call, so a session is worth nothing once its token has ended.
-CREATE TABLE web_sessions (
+-- Records of tokens that end by themselves: logins in browsers, with the CSRF token as payload. Of the cookie only a hash:
+-- whoever reads this table cannot log in with it. Rights are those of the token, asked for at every call, so a record is worth
+-- nothing once its token has ended.
+CREATE TABLE expiring_records (
     id_hash    BLOB    NOT NULL PRIMARY KEY CHECK (length(id_hash) = 32),
     token_id   BLOB    NOT NULL REFERENCES tokens (id) ON DELETE CASCADE,
-    csrf       TEXT    NOT NULL CHECK (length(csrf) > 0),
+    payload    TEXT    NOT NULL CHECK (length(payload) > 0),
     created_ms INTEGER NOT NULL,
     expires_ms INTEGER NOT NULL CHECK (expires_ms > created_ms)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX web_sessions_of_token ON web_sessions (token_id, created_ms, id_hash);
-CREATE INDEX web_sessions_by_end ON web_sessions (expires_ms);
+CREATE INDEX expiring_records_of_token ON expiring_records (token_id, created_ms, id_hash);
+CREATE INDEX expiring_records_by_end ON expiring_records (expires_ms);
 
 -- Who did what. An entry may stand for several events of one kind, by one actor, on one object.
 CREATE TABLE audit (

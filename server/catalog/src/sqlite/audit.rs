@@ -97,8 +97,8 @@ fn count_in(
 ) -> Result<()> {
     connection
         .prepare_cached(
-            "UPDATE audit SET count = count + ?, last_ms = max(coalesce(last_ms, at_ms), ?), object = ?, detail = ? \
-             WHERE id = ?",
+            "UPDATE audit SET count = count + ?1, last_ms = CASE WHEN coalesce(last_ms, at_ms) < ?2 THEN ?2 \
+             ELSE coalesce(last_ms, at_ms) END, object = ?3, detail = ?4 WHERE id = ?5",
         )
         .and_then(|mut s| {
             s.execute(params![

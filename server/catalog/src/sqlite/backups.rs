@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use ulid::{ULID_LEN, Ulid};
 
 use super::convert::{OrCatalogError, count, id};
-use super::select::{Conditions, named, time_and_id, time_and_id_key};
+use super::select::{Conditions, indexed, named, time_and_id, time_and_id_key, unindexed};
 use crate::limits::BACKUPS_PER_PAGE;
 use crate::page::{self, List};
 use crate::{
@@ -16,8 +16,8 @@ use crate::{
 };
 
 pub(crate) const SELECT: &str = "SELECT b.*, n.name AS namespace, j.name AS job, v.name AS vm FROM backups b \
-     CROSS JOIN namespaces n ON n.id = b.namespace_id CROSS JOIN jobs j ON j.id = b.job_id \
-     CROSS JOIN vms v ON v.id = b.vm_id";
+     JOIN namespaces n ON n.id = b.namespace_id JOIN jobs j ON j.id = b.job_id \
+     JOIN vms v ON v.id = b.vm_id";
 
 pub(crate) const ORDER: &str = "ORDER BY b.started_ms DESC, b.id DESC";
 
@@ -67,7 +67,8 @@ pub(crate) fn find(
     let (low, high) = prefix_range(id_prefix).ok_or_else(|| {
         CatalogError::invalid(format!("{id_prefix:?} is not the beginning of a backup's ID"))
     })?;
-    let sql = format!("{SELECT} WHERE b.id BETWEEN ? AND ? AND +b.namespace_id = ? ORDER BY b.id LIMIT ?");
+    let namespace_id = unindexed("b.namespace_id");
+    let sql = format!("{SELECT} WHERE b.id BETWEEN ? AND ? AND {namespace_id} = ? ORDER BY b.id LIMIT ?");
     let found: Vec<BackupRecord> = connection
         .prepare_cached(&sql)
         .and_then(|mut s| {
@@ -138,10 +139,10 @@ pub(crate) fn conditions(connection: &Connection, filter: &BackupFilter) -> Resu
         if ids.is_empty() {
             return Ok(None);
         }
-        conditions.one_of(&format!("{}b.{column}", if leads { "" } else { "+" }), &ids);
+        conditions.one_of(&indexed(&format!("b.{column}"), leads), &ids);
         leads = false;
     }
-    conditions.in_namespaces(if leads { "b.namespace_id" } else { "+b.namespace_id" }, namespaces.as_deref());
+    conditions.in_namespaces(&indexed("b.namespace_id", leads), namespaces.as_deref());
     if let Some(since_ms) = since_ms {
         conditions.push("b.started_ms >= ?", [Value::Integer(*since_ms)]);
     }
@@ -172,7 +173,7 @@ pub(crate) fn vms(
     let select = "SELECT v.id, v.namespace_id, n.name AS namespace, v.name, v.owner, \
          (SELECT count(*) FROM backups b WHERE b.vm_id = v.id) AS backups, \
          (SELECT b.id FROM backups b WHERE b.vm_id = v.id ORDER BY b.ordinal DESC LIMIT 1) AS latest \
-         FROM vms v CROSS JOIN namespaces n ON n.id = v.namespace_id";
+         FROM vms v JOIN namespaces n ON n.id = v.namespace_id";
     let limit = page.size_within(BACKUPS_PER_PAGE, BACKUPS_PER_PAGE_MAX);
     let (items, more) = conditions.page(
         connection,

@@ -70,8 +70,8 @@ pub(crate) fn adopt_sealed(tx: &Transaction<'_>) -> Result<u64> {
         .or_error("write")?;
     // (W8) As for any container that becomes known.
     tx.execute(
-        "UPDATE repository SET next_container = \
-         max(next_container, (SELECT coalesce(max(id), 0) + 1 FROM sealed_containers))",
+        "UPDATE repository SET next_container = (SELECT max(id) + 1 FROM sealed_containers) \
+         WHERE next_container <= (SELECT max(id) FROM sealed_containers)",
         [],
     )
     .or_error("write")?;

@@ -98,8 +98,8 @@ pub(crate) fn damage_changed_since(connection: &Connection, change: u64) -> Resu
         .or_error("read")?;
     let damage = connection
         .prepare_cached(
-            "SELECT d.* FROM damage_changes c CROSS JOIN damage d ON d.container_id = c.container_id \
-             WHERE c.change > ? ORDER BY d.container_id, d.region",
+            "SELECT * FROM damage WHERE container_id IN (SELECT container_id FROM damage_changes WHERE change > ?) \
+             ORDER BY container_id, region",
         )
         .and_then(|mut s| s.query_map([change], read)?.collect())
         .or_error("read")?;

@@ -6,7 +6,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, bad_value, count, id, int};
-use super::select::Conditions;
+use super::select::{Conditions, unindexed};
 use super::{audit, backups};
 use crate::{
     AuditEntry, ByteRange, CatalogError, DamageTotals, DamagedDisk, LISTED_RANGES_MAX, LostRanges, Result,
@@ -138,7 +138,8 @@ pub(crate) fn list(
         let values = [Value::Blob(backup.to_bytes().to_vec()), Value::Integer(i64::from(position))];
         conditions.push("(d.backup_id, d.position) > (?, ?)", values);
     }
-    conditions.in_namespaces("b.namespace_id", namespaces);
+    // Few disks are damaged: found by their own table, not by all restore points of a namespace.
+    conditions.in_namespaces(&unindexed("b.namespace_id"), namespaces);
     let (found, _) = conditions.page(
         connection,
         (SELECT, "ORDER BY d.backup_id, d.position"),
@@ -150,9 +151,9 @@ pub(crate) fn list(
 }
 
 const SELECT: &str = "SELECT d.*, b.namespace_id, b.started_ms, n.name AS namespace, v.name AS vm, k.name AS disk \
-     FROM damaged_disks d CROSS JOIN backups b ON b.id = d.backup_id \
-     CROSS JOIN namespaces n ON n.id = b.namespace_id CROSS JOIN vms v ON v.id = b.vm_id \
-     CROSS JOIN disks k ON k.backup_id = d.backup_id AND k.position = d.position";
+     FROM damaged_disks d JOIN backups b ON b.id = d.backup_id \
+     JOIN namespaces n ON n.id = b.namespace_id JOIN vms v ON v.id = b.vm_id \
+     JOIN disks k ON k.backup_id = d.backup_id AND k.position = d.position";
 
 fn read(row: &Row<'_>) -> rusqlite::Result<DamagedDisk> {
     let listed: String = row.get("listed")?;
@@ -196,12 +197,12 @@ pub(crate) fn totals(connection: &Connection, namespaces: Option<&[NamespaceId]>
         return Ok(DamageTotals::default());
     }
     let mut conditions = Conditions::default();
-    conditions.in_namespaces("b.namespace_id", namespaces);
+    conditions.in_namespaces(&unindexed("b.namespace_id"), namespaces);
     let (mut found, _) = conditions.page(
         connection,
         (
             "SELECT count(DISTINCT d.backup_id) AS restore_points, count(*) AS disks, coalesce(sum(d.bytes), 0) AS bytes \
-             FROM damaged_disks d CROSS JOIN backups b ON b.id = d.backup_id",
+             FROM damaged_disks d JOIN backups b ON b.id = d.backup_id",
             "",
         ),
         1,

@@ -3,7 +3,8 @@
 //! the writer: a few are for look-ups, the rest for reports (`pool.rs`). Other processes may do the same at the
 //! same time.
 //!
-//! The catalog's methods are in the crate's files, one a noun; the SQL is in these, one a table or subject.
+//! The catalog's methods are in the crate's files, one a noun; the SQL is in these, one a table or subject. It is SQL of
+//! PostgreSQL, too, except in the files about SQLite itself (`tests/portable.rs`).
 //!
 //! A crash leaves the log; the next process to open the database takes whole transactions from it and
 //! drops the rest. SQLite itself does the I/O: this is the one place of the engine where a file is not

@@ -79,7 +79,7 @@ pub(crate) fn groups(
     connection
         .prepare_cached(
             "SELECT g.number, g.damaged FROM parity_groups g WHERE g.number > ? AND g.members = (SELECT count(*) FROM \
-             parity_members m CROSS JOIN containers c ON c.id = m.container_id WHERE m.number = g.number \
+             parity_members m JOIN containers c ON c.id = m.container_id WHERE m.number = g.number \
              AND c.state <> 'condemned') ORDER BY g.number LIMIT ?",
         )
         .and_then(|mut s| {
@@ -92,7 +92,7 @@ pub(crate) fn groups(
 pub(crate) fn members(connection: &Connection, group: ContainerId) -> Result<Vec<ContainerRecord>> {
     connection
         .prepare_cached(
-            "SELECT c.* FROM parity_members m CROSS JOIN containers c ON c.id = m.container_id WHERE m.number = ? \
+            "SELECT c.* FROM parity_members m JOIN containers c ON c.id = m.container_id WHERE m.number = ? \
              ORDER BY c.id",
         )
         .and_then(|mut s| s.query_map([number(group).unwrap_or(-1)], read)?.collect())
@@ -116,7 +116,7 @@ pub(crate) fn broken(connection: &Connection, limit: u32) -> Result<Vec<Containe
     connection
         .prepare_cached(
             "SELECT g.number FROM parity_groups g WHERE g.members > (SELECT count(*) FROM parity_members m \
-             CROSS JOIN containers c ON c.id = m.container_id WHERE m.number = g.number AND c.state <> 'condemned') \
+             JOIN containers c ON c.id = m.container_id WHERE m.number = g.number AND c.state <> 'condemned') \
              ORDER BY g.number LIMIT ?",
         )
         .and_then(|mut s| s.query_map([limit], |row| container_id(row, "number"))?.collect())

@@ -48,18 +48,19 @@ fn key(after: Option<BackupId>) -> Vec<u8> {
 
 /// (L5) The row says more than its point from now on; the next revision will be above `above`.
 pub(crate) fn mark_stale(tx: &Transaction<'_>, id: BackupId, above: u32) -> Result<()> {
-    tx.prepare_cached(
-        "UPDATE backups SET point_wanted = max(point_wanted, point_revision, ?) + 1 WHERE id = ?",
-    )
-    .and_then(|mut s| s.execute(params![above, id.to_bytes()]))
-    .or_error("write")?;
+    let Some(PointState { revision, wanted, .. }) = of(tx, id)? else { return Ok(()) };
+    let wanted = wanted.max(revision).max(above).saturating_add(1);
+    tx.prepare_cached("UPDATE backups SET point_wanted = ? WHERE id = ?")
+        .and_then(|mut s| s.execute(params![wanted, id.to_bytes()]))
+        .or_error("write")?;
     Ok(())
 }
 
 /// As [`mark_stale`], for all restore points of which `column` is `value`.
 pub(crate) fn mark_all_stale(tx: &Transaction<'_>, column: &str, value: [u8; 16]) -> Result<()> {
     tx.prepare_cached(&format!(
-        "UPDATE backups SET point_wanted = max(point_wanted, point_revision) + 1 WHERE {column} = ?"
+        "UPDATE backups SET point_wanted = 1 + CASE WHEN point_wanted < point_revision THEN point_revision \
+         ELSE point_wanted END WHERE {column} = ?"
     ))
     .and_then(|mut s| s.execute([value]))
     .or_error("write")?;
@@ -68,7 +69,8 @@ pub(crate) fn mark_all_stale(tx: &Transaction<'_>, column: &str, value: [u8; 16]
 
 pub(crate) fn note_sealed(tx: &Transaction<'_>, id: BackupId, revision: u32) -> Result<()> {
     tx.prepare_cached(
-        "UPDATE backups SET point_revision = ?1, point_wanted = max(point_wanted, ?1) WHERE id = ?2",
+        "UPDATE backups SET point_revision = ?1, \
+         point_wanted = CASE WHEN point_wanted < ?1 THEN ?1 ELSE point_wanted END WHERE id = ?2",
     )
     .and_then(|mut s| s.execute(params![revision, id.to_bytes()]))
     .or_error("write")?;

@@ -140,7 +140,7 @@ pub(crate) fn enter(tx: &Transaction<'_>, clock: &dyn Clock, point: &PointRecord
         details::insert(tx, attempt, &refs, Some(*backup), position, row)?;
     }
     let next_container = int("next container number", *next_container)?;
-    tx.execute("UPDATE repository SET next_container = max(next_container, ?)", [next_container])
+    tx.execute("UPDATE repository SET next_container = ?1 WHERE next_container < ?1", [next_container])
         .or_error("write")?;
     let detail = format!("VM {}, job {}, run {}, commit {number}", attempt.vm, attempt.job, attempt.run);
     commit::write_audit(tx, clock, &by_engine(attempt), "backup.enter", backup.to_string(), &detail)?;

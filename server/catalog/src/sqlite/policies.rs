@@ -102,8 +102,9 @@ pub(crate) fn set(
 
 /// It rests no more.
 fn write(tx: &Transaction<'_>, policy: &RetentionPolicy, now_ms: i64, who: &str) -> Result<()> {
+    tx.execute("DELETE FROM retention_policies WHERE id = ?", [policy.id.to_bytes()]).or_error("write")?;
     tx.execute(
-        "INSERT OR REPLACE INTO retention_policies (id, namespace_id, name, vm, job, keep_last, keep_hourly, \
+        "INSERT INTO retention_policies (id, namespace_id, name, vm, job, keep_last, keep_hourly, \
          keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within_days, schedule, time_zone, lock_days, \
          archive_after_days, enabled, updated_ms, updated_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![

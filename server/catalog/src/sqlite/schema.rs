@@ -21,7 +21,7 @@ pub(crate) const APPLICATION_ID: i32 = 0x4846_6374;
 const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// Goes up with every change of the schema. Versions 1 to 24 were steps of its development, of which no catalog was released.
-pub(crate) const VERSION: i32 = 26;
+pub(crate) const VERSION: i32 = 27;
 
 /// Returns the statements that make `table` and its indexes.
 pub(crate) fn statements(table: &str) -> &'static str {
@@ -71,6 +71,13 @@ pub(crate) fn create_of(
     finish(&tx)?;
     tx.commit().or_error("create")?;
     Ok(true)
+}
+
+/// Makes the table of a connection that has the order of sorted rows.
+pub(crate) fn make_sorted(connection: &Connection) -> Result<()> {
+    connection
+        .execute_batch("CREATE TEMP TABLE sorted (place INTEGER PRIMARY KEY, row INTEGER NOT NULL)")
+        .or_error("sort")
 }
 
 /// Refuses a repository that this build would not continue in the same way.

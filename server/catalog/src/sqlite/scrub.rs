@@ -40,7 +40,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ScrubState> {
         began_ms: row.get("began_ms")?,
         ended_ms: row.get("ended_ms")?,
         container: count(row, "container")?,
-        end: count(row, "end")?,
+        end: count(row, "up_to")?,
         after,
         within,
         done: count(row, "done")?,
@@ -70,7 +70,7 @@ pub(crate) fn note(tx: &Transaction<'_>, done: &Scrubbed) -> Result<()> {
     let ordinal = state.after.map(|(_, ordinal)| int("commit number", ordinal)).transpose()?;
     let extent = state.within.map(|within| int("extent", within.extent)).transpose()?;
     tx.execute(
-        "UPDATE scrub SET pass = ?, phase = ?, began_ms = ?, ended_ms = ?, container = ?, end = ?, vm_id = ?, \
+        "UPDATE scrub SET pass = ?, phase = ?, began_ms = ?, ended_ms = ?, container = ?, up_to = ?, vm_id = ?, \
          ordinal = ?, backup_id = ?, disk = ?, extent = ?, sound = ?, done = ?",
         params![
             int("passes", state.pass)?,

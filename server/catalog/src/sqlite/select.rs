@@ -32,15 +32,14 @@ impl Conditions {
         self.values.extend(values);
     }
 
-    /// `column` is one of `ids`. One identifier is left to an index; of several, the index on the list's
-    /// order is better, so they are hidden from the planner by a `+`.
+    /// `column` is one of `ids`. One identifier is left to an index; of several, the index on the list's order is better.
     pub(crate) fn one_of(&mut self, column: &str, ids: &[[u8; 16]]) {
         let values = ids.iter().map(|id| Value::Blob(id.to_vec()));
         if ids.len() == 1 {
             self.push(&format!("{column} = ?"), values);
         } else {
             let marks = vec!["?"; ids.len()].join(", ");
-            self.push(&format!("+{column} IN ({marks})"), values);
+            self.push(&format!("{} IN ({marks})", unindexed(column)), values);
         }
     }
 
@@ -117,6 +116,17 @@ impl Conditions {
         }
         Ok((items, false))
     }
+}
+
+/// An expression that is `column`, and that no index serves: of two indexes the planner would choose the one that loses the
+/// order of a list, or finds one by one most of the rows.
+pub(crate) fn unindexed(column: &str) -> String {
+    format!("coalesce({column}, {column})")
+}
+
+/// The column, which an index serves only if it `leads`.
+pub(crate) fn indexed(column: &str, leads: bool) -> String {
+    if leads { column.to_owned() } else { unindexed(column) }
 }
 
 /// The identifiers of what `table` (`vms` or `jobs`) calls `name` in these namespaces.

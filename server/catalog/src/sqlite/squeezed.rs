@@ -11,7 +11,7 @@ use crate::{ContainerRecord, Result};
 pub(crate) fn note(tx: &Transaction<'_>, id: ContainerId, level: i32) -> Result<()> {
     tx.prepare_cached(
         "INSERT INTO squeezed (container_id, level) SELECT id, ?2 FROM containers WHERE id = ?1 \
-         ON CONFLICT (container_id) DO UPDATE SET level = max(level, excluded.level)",
+         ON CONFLICT (container_id) DO UPDATE SET level = excluded.level WHERE squeezed.level < excluded.level",
     )
     .and_then(|mut s| s.execute(params![number(id).unwrap_or(-1), level]))
     .or_error("write")?;

@@ -6,6 +6,7 @@ mod damage;
 mod full;
 mod memory;
 mod plans;
+mod portable;
 mod snapshots;
 mod sums;
 mod versions;

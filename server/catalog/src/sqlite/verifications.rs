@@ -81,12 +81,12 @@ pub(crate) fn agents_proofs(connection: &Connection, backups: &[BackupId]) -> Re
 pub(crate) fn agents_proof_summaries(connection: &Connection) -> Result<Vec<AgentsProofs>> {
     connection
         .prepare_cached(
-            "SELECT n.id, n.name, count(*) AS vms, sum(verified_ms IS NULL) AS never, min(verified_ms) AS oldest, \
+            "SELECT n.id, n.name, count(*) AS vms, count(*) FILTER (WHERE verified_ms IS NULL) AS never, min(verified_ms) AS oldest, \
              min(coalesce(verified_ms, first_ms)) AS since FROM (\
              SELECT v.namespace_id, v.agent_verified_ms AS verified_ms, min(b.finished_ms) AS first_ms \
              FROM vms v JOIN backups b ON b.vm_id = v.id WHERE v.removed_ms IS NULL AND v.namespace_id IN \
-             (SELECT id FROM namespaces WHERE key_id IS NOT NULL) GROUP BY v.id) \
-             JOIN namespaces n ON n.id = namespace_id GROUP BY n.id ORDER BY n.name",
+             (SELECT id FROM namespaces WHERE key_id IS NOT NULL) GROUP BY v.id) proofs \
+             JOIN namespaces n ON n.id = proofs.namespace_id GROUP BY n.id ORDER BY n.name",
         )
         .and_then(|mut s| {
             s.query_map([], |row| {

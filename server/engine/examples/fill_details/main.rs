@@ -145,14 +145,14 @@ fn copy(path: &Path, rows: u64, earlier_ms: i64) -> Result<u64> {
         "INSERT OR IGNORE INTO runs (id, namespace_id, job_id, started_ms, finished_ms, owner) \
          SELECT {run}, r.namespace_id, r.job_id, \
          r.started_ms - ?2, r.finished_ms - ?2, r.owner FROM runs r \
-         WHERE r.id IN (SELECT d.run_id FROM details d WHERE d.rowid <= ?1)"
+         WHERE r.id IN (SELECT d.run_id FROM details d WHERE d.number <= ?1)"
     );
     let rows_sql = format!(
-        "INSERT INTO details SELECT {session}, d.position, d.namespace_id, d.job_id, \
+        "INSERT INTO details SELECT NULL, {session}, d.position, d.namespace_id, d.job_id, \
          {run}, d.vm_id, d.disk, \
          iif(d.backup_id IS NULL, NULL, {backup}), d.status, d.started_ms - ?2, d.finished_ms - ?2, d.virtual_bytes, \
          d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, d.post_lc, d.meta_bytes, d.wire_bytes, \
-         d.chunks, d.new_chunks, d.error FROM details d JOIN runs r ON r.id = d.run_id WHERE d.rowid <= ?1"
+         d.chunks, d.new_chunks, d.error FROM details d JOIN runs r ON r.id = d.run_id WHERE d.number <= ?1"
     );
     connection.execute(&runs, rusqlite::params![rows, earlier_ms])?;
     Ok(connection.execute(&rows_sql, rusqlite::params![rows, earlier_ms])? as u64)

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::super::convert::OrCatalogError;
-use super::super::select::{Conditions, named};
+use super::super::select::{Conditions, indexed, named, unindexed};
 use crate::{DetailFilter, Result, RowStatus};
 
 /// Conditions for rows that are wanted in the order of a list: the narrowest of the names given leads, in its
@@ -54,7 +54,7 @@ const SHARE: i64 = 8;
 /// index: a small part of what is saved.
 fn are_few(connection: &Connection, conditions: Conditions) -> Result<bool> {
     let limit = rows_max(connection)? / SHARE + 1;
-    let (mut found, part) = (0, format!("LIMIT {limit})"));
+    let (mut found, part) = (0, format!("LIMIT {limit}) few"));
     conditions.each(connection, ("SELECT count(*) FROM (SELECT 1 FROM details d", &part), |row| {
         found = row.get(0).or_error("read")?;
         Ok(())
@@ -65,7 +65,7 @@ fn are_few(connection: &Connection, conditions: Conditions) -> Result<bool> {
 /// The number of the last row: there are no more.
 pub(crate) fn rows_max(connection: &Connection) -> Result<i64> {
     connection
-        .prepare_cached("SELECT coalesce(max(rowid), 0) FROM details")
+        .prepare_cached("SELECT coalesce(max(number), 0) FROM details")
         .and_then(|mut s| s.query_row([], |row| row.get(0)))
         .or_error("read")
 }
@@ -85,9 +85,8 @@ struct Part {
 }
 
 impl Part {
-    /// The column, hidden from the planner by a `+` unless it leads.
     fn column(&self, leads: bool) -> String {
-        format!("{}d.{}", if leads { "" } else { "+" }, self.column)
+        indexed(&format!("d.{}", self.column), leads)
     }
 }
 
@@ -116,7 +115,7 @@ impl Parts {
     }
 
     fn push_times(&self, conditions: &mut Conditions, leads: bool) {
-        let column = if leads { "d.started_ms" } else { "+d.started_ms" };
+        let column = indexed("d.started_ms", leads);
         for (time_ms, comparison) in [(self.since_ms, ">="), (self.until_ms, "<")] {
             if let Some(time_ms) = time_ms {
                 conditions.push(&format!("{column} {comparison} ?"), [Value::Integer(time_ms)]);
@@ -148,17 +147,17 @@ fn push_rest(conditions: &mut Conditions, filter: &DetailFilter) {
     }
 }
 
-/// Names are looked up once, in their small tables, and rows are then compared by identifier. The `+` keeps
-/// the planner from walking an index a name: order and memory would be lost.
+/// Names are looked up once, in their small tables, and rows are then compared by identifier. An index for each name would
+/// lose the order, and cost memory.
 fn push_search(conditions: &mut Conditions, text: &str) {
     let pattern = Value::Text(like_pattern(text));
-    conditions.push(
-        "(+d.vm_id IN (SELECT id FROM vms WHERE name LIKE ? ESCAPE '\\') \
-         OR +d.job_id IN (SELECT id FROM jobs WHERE name LIKE ? ESCAPE '\\') \
-         OR +d.namespace_id IN (SELECT id FROM namespaces WHERE name LIKE ? ESCAPE '\\') \
-         OR d.disk LIKE ? ESCAPE '\\' OR d.error LIKE ? ESCAPE '\\')",
-        std::iter::repeat_n(pattern, 5),
-    );
+    let named =
+        [("vm_id", "vms"), ("job_id", "jobs"), ("namespace_id", "namespaces")].map(|(column, table)| {
+            let column = unindexed(&format!("d.{column}"));
+            format!("{column} IN (SELECT id FROM {table} WHERE name LIKE ? ESCAPE '\\')")
+        });
+    let any = format!("({} OR d.disk LIKE ? ESCAPE '\\' OR d.error LIKE ? ESCAPE '\\')", named.join(" OR "));
+    conditions.push(&any, std::iter::repeat_n(pattern, 5));
 }
 
 /// The pattern of texts that contain `text`, in any case of ASCII.

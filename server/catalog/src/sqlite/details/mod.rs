@@ -29,8 +29,8 @@ use crate::{
 };
 
 pub(super) const SELECT: &str = "SELECT d.*, n.name AS namespace, j.name AS job, v.name AS vm FROM details d \
-     CROSS JOIN namespaces n ON n.id = d.namespace_id CROSS JOIN jobs j ON j.id = d.job_id \
-     CROSS JOIN vms v ON v.id = d.vm_id";
+     JOIN namespaces n ON n.id = d.namespace_id JOIN jobs j ON j.id = d.job_id \
+     JOIN vms v ON v.id = d.vm_id";
 
 pub(super) const ORDER: &str = "ORDER BY d.started_ms, d.run_id, d.session_id, d.position";
 

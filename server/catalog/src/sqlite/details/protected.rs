@@ -78,7 +78,11 @@ fn each_restore_point(
     let ever = DetailFilter { since_ms: None, statuses: Some(vec![RowStatus::Done]), ..asked.clone() };
     let Some(conditions) = filter::of_all(connection, &ever)? else { return Ok(()) };
     // Sorted by SQLite, on the disk if need be. The disks of a session cannot claim more than a sum holds.
-    let select = "SELECT max(d.finished_ms), d.namespace_id, d.job_id, d.vm_id, sum(d.bytes) FROM details d";
+    let select = "SELECT made.finished_ms, first.namespace_id, first.job_id, first.vm_id, made.bytes FROM (\
+         SELECT d.session_id, max(d.finished_ms) AS finished_ms, sum(d.bytes) AS bytes, min(d.number) AS number \
+         FROM details d";
+    let end = "GROUP BY d.session_id) made JOIN details first ON first.number = made.number \
+         ORDER BY made.finished_ms, made.session_id";
     let read = |row: &Row<'_>| -> rusqlite::Result<Made> {
         let bytes: i64 = row.get(4)?;
         Ok(Made {
@@ -89,7 +93,5 @@ fn each_restore_point(
             bytes: u64::try_from(bytes).map_err(|cause| bad_value("bytes", cause))?,
         })
     };
-    conditions.each(connection, (select, "GROUP BY d.session_id ORDER BY 1, d.session_id"), |row| {
-        take(read(row).or_error("read")?)
-    })
+    conditions.each(connection, (select, end), |row| take(read(row).or_error("read")?))
 }

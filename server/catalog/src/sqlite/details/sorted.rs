@@ -15,8 +15,8 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::convert::{OrCatalogError, bad_value, count};
-use super::super::room;
-use super::super::select::{Conditions, Window};
+use super::super::select::{Conditions, Window, unindexed};
+use super::super::{room, schema};
 use super::{SELECT, filter, read};
 use crate::{CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, GoOn, Result, SortOrder};
 
@@ -45,13 +45,13 @@ pub(crate) fn page(
         end = format!("{end} LIMIT {last}");
         sorted = sorted.min(last as u64);
     }
-    let mut rowids: Vec<i64> = Vec::new();
+    let mut numbers: Vec<i64> = Vec::new();
     room.expect(sorted)?;
-    conditions.part(connection, ("SELECT d.rowid FROM details d", &end), window, |row| {
-        rowids.push(row.get(0).or_error("read")?);
+    conditions.part(connection, ("SELECT d.number FROM details d", &end), window, |row| {
+        numbers.push(row.get(0).or_error("read")?);
         Ok(())
     })?;
-    Ok((entries(connection, &rowids)?, total))
+    Ok((entries(connection, &numbers)?, total))
 }
 
 /// How many rows match.
@@ -120,11 +120,11 @@ impl SortRoom {
 }
 
 /// The rows of these numbers that are still there.
-fn entries(connection: &Connection, rowids: &[i64]) -> Result<Vec<DetailEntry>> {
-    let sql = format!("{SELECT} WHERE d.rowid = ?");
+fn entries(connection: &Connection, numbers: &[i64]) -> Result<Vec<DetailEntry>> {
+    let sql = format!("{SELECT} WHERE d.number = ?");
     let mut statement = connection.prepare_cached(&sql).or_error("read")?;
-    let one = |rowid: &i64| statement.query_row([rowid], read).optional().or_error("read").transpose();
-    let found = rowids.iter().filter_map(one);
+    let one = |number: &i64| statement.query_row([number], read).optional().or_error("read").transpose();
+    let found = numbers.iter().filter_map(one);
     found.map(|found| found.map(|(row, place)| place.entry(row))).collect()
 }
 
@@ -135,7 +135,7 @@ fn entries(connection: &Connection, rowids: &[i64]) -> Result<Vec<DetailEntry>> 
 pub(crate) struct AllSorted {
     /// A connection of its own: the order is in a temporary table.
     connection: Connection,
-    /// The number of the row given last.
+    /// The place of the row given last.
     last: i64,
 }
 
@@ -151,7 +151,8 @@ impl AllSorted {
             room.expect(counted(connection, asked)?)?;
             let conditions = filter::of_all(connection, asked)?;
             let conditions = conditions.unwrap_or_else(Conditions::never);
-            let select = "CREATE TEMP TABLE sorted AS SELECT d.rowid AS row FROM details d";
+            schema::make_sorted(connection)?;
+            let select = "INSERT INTO sorted (row) SELECT d.number FROM details d";
             let order = by(order, &conditions);
             conditions.each(connection, (select, &order), |_| Ok(()))
         })?;
@@ -162,16 +163,16 @@ impl AllSorted {
 impl crate::SortedRows for AllSorted {
     fn next(&mut self, limit: u32) -> Result<Option<Vec<DetailRow>>> {
         let snapshot = self.connection.unchecked_transaction().or_error("read")?;
-        let rowids: Vec<i64> = snapshot
-            .prepare_cached("SELECT row FROM temp.sorted WHERE rowid > ? ORDER BY rowid LIMIT ?")
+        let numbers: Vec<i64> = snapshot
+            .prepare_cached("SELECT row FROM sorted WHERE place > ? ORDER BY place LIMIT ?")
             .and_then(|mut s| s.query_map(params![self.last, limit], |row| row.get(0))?.collect())
             .or_error("read")?;
-        if rowids.is_empty() {
+        if numbers.is_empty() {
             return Ok(None);
         }
-        let rows = entries(&snapshot, &rowids)?.into_iter().map(|entry| entry.row).collect();
+        let rows = entries(&snapshot, &numbers)?.into_iter().map(|entry| entry.row).collect();
         drop(snapshot);
-        self.last = self.last.saturating_add(i64::try_from(rowids.len()).unwrap_or(i64::MAX));
+        self.last = self.last.saturating_add(i64::try_from(numbers.len()).unwrap_or(i64::MAX));
         Ok(Some(rows))
     }
 }
@@ -179,13 +180,13 @@ impl crate::SortedRows for AllSorted {
 /// How SQL says this order.
 pub(crate) fn by(order: SortOrder, conditions: &Conditions) -> String {
     let key = match order.by {
-        DetailSort::Run if conditions.led => "+d.run_id".to_owned(),
+        DetailSort::Run if conditions.led => unindexed("d.run_id"),
         by => key(by),
     };
     // Null is least. Said of a column that is never null, it would keep the planner from its index.
     let direction = match order.descending {
         true => "DESC",
-        false if key.trim_start_matches('+').starts_with("d.") && order.by != DetailSort::Backup => "ASC",
+        false if key.starts_with("d.") && order.by != DetailSort::Backup => "ASC",
         false => "ASC NULLS LAST",
     };
     format!("ORDER BY {key} {direction}, d.started_ms, d.run_id, d.session_id, d.position")

@@ -4,7 +4,7 @@ use holdfast_proto::details::Totals;
 use rusqlite::{Connection, Row};
 
 use super::super::convert::{OrCatalogError, bad_value};
-use super::super::select::Conditions;
+use super::super::select::{Conditions, unindexed};
 use crate::{DetailRow, Result, RowStatus, TotalsBy};
 
 /// What a row belongs to.
@@ -58,11 +58,11 @@ pub(crate) enum Reading {
 
 impl Reading {
     /// The index of runs is all but the order in which rows were written; few rows are sorted.
-    pub(crate) const fn order(self, conditions: &Conditions) -> &'static str {
+    pub(crate) fn order(self, conditions: &Conditions) -> String {
         match self {
-            Self::AsTheyLie => "",
-            Self::ByRun if conditions.led => "ORDER BY +d.run_id",
-            Self::ByRun => "ORDER BY d.run_id",
+            Self::AsTheyLie => String::new(),
+            Self::ByRun if conditions.led => format!("ORDER BY {}", unindexed("d.run_id")),
+            Self::ByRun => "ORDER BY d.run_id".to_owned(),
         }
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn each(
          {disk}, {COUNTS} FROM details d"
     );
     let order = reading.order(&conditions);
-    conditions.each(connection, (&select, order), |row| take(&read(row).or_error("read")?))
+    conditions.each(connection, (&select, &order), |row| take(&read(row).or_error("read")?))
 }
 
 fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {

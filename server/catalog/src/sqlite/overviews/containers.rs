@@ -61,7 +61,7 @@ pub(crate) fn sample(
     let ids = connection
         .prepare_cached(
             "SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id) - 1 AS n FROM containers \
-             WHERE class = ?1 AND state = 'live') WHERE ?2 > 0 AND (?2 >= ?3 OR n = 0 \
+             WHERE class = ?1 AND state = 'live') live WHERE ?2 > 0 AND (?2 >= ?3 OR n = 0 \
              OR n * ?2 / ?3 > (n - 1) * ?2 / ?3) ORDER BY id",
         )
         .and_then(|mut s| s.query_map(params![word, max, total], |row| container_id(row, "id"))?.collect())

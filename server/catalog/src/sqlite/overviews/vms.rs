@@ -14,7 +14,7 @@ use super::super::convert::{OrCatalogError, count, id};
 use super::super::details::filter::like_pattern;
 use super::super::details::kept;
 use super::super::details::sorted::{Number, compare_keys};
-use super::super::select::{Conditions, Window};
+use super::super::select::{Conditions, Window, unindexed};
 use super::super::{backups, verifications};
 use super::{RECENT_MS, not_ahead};
 use crate::{DiskOverview, DiskQuery, LatestBackup, Result, VmOverview, VmQuery, VmSort};
@@ -209,7 +209,7 @@ fn add_recent(
     vms: &mut [VmOverview],
 ) -> Result<()> {
     let mut recent: HashMap<[u8; 16], u64> = HashMap::new();
-    let mut conditions = of(vms, "d.vm_id", ("+d.namespace_id", namespaces));
+    let mut conditions = of(vms, "d.vm_id", (&unindexed("d.namespace_id"), namespaces));
     conditions.push("d.started_ms >= ?", [Value::Integer(since_ms)]);
     conditions.each(connection, ("SELECT d.vm_id, d.new_bytes FROM details d", ""), |row| {
         let sum = recent.entry(id(row, "vm_id").or_error("read")?).or_default();
@@ -310,7 +310,7 @@ fn read_disk(row: &Row<'_>) -> rusqlite::Result<([u8; 16], DiskOverview)> {
 }
 
 pub(crate) const DISK_COST: &str = "SELECT coalesce(sum(d.post_lc + d.meta_bytes), 0) AS stored, \
-     coalesce(sum(iif(d.started_ms >= ?, d.new_bytes, 0)), 0) AS recent FROM details d \
+     coalesce(sum(CASE WHEN d.started_ms >= ? THEN d.new_bytes ELSE 0 END), 0) AS recent FROM details d \
      WHERE d.vm_id = ? AND d.disk = ?";
 
 fn add_cost(
