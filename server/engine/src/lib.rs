@@ -101,7 +101,7 @@ pub use index::{IndexOptions, IndexStats};
 pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, NoProgress, Progress, Step, StepLimits, StopFlag};
 pub use memory::MemoryBounds;
-pub use needs::{LockedNeeds, NeedingPoint};
+pub use needs::{LockedNeeds, NeededBlobs, NeedingPoint};
 pub use parity::ParityStats;
 pub use parity_job::ParityScheme;
 pub use points::{Comparison, EnteredPoint, PointProblem};

@@ -64,15 +64,18 @@ pub(crate) fn points_needing(
     while let Some(next) = core.catalog.backup_in_order(after)? {
         after = Some((next.vm, next.number));
         let Some(record) = core.catalog.backup(next.backup)? else { continue };
-        for container in needs.of(&record)? {
+        for container in needs.of(&record)?.into_iter().flatten() {
             found.entry(container).or_default().push(NeedingPoint::of(&record));
         }
     }
     Ok(found)
 }
 
+/// A container that something needs; `None`: what it needs is lost.
+type Need = Option<ContainerId>;
+
 /// Containers that the pages and extents met so far need.
-pub(crate) type Known = HashMap<(NamespaceId, Fingerprint), Arc<[ContainerId]>>;
+pub(crate) type Known = HashMap<(NamespaceId, Fingerprint), Arc<[Need]>>;
 
 pub(crate) struct Needs<'a> {
     pub(crate) core: &'a Arc<Core>,
@@ -108,7 +111,7 @@ struct Place {
 
 impl Needs<'_> {
     /// The containers that a restore point needs, of those that are wanted.
-    pub(crate) fn of(&mut self, record: &BackupRecord) -> Result<BTreeSet<ContainerId>, EngineError> {
+    pub(crate) fn of(&mut self, record: &BackupRecord) -> Result<BTreeSet<Need>, EngineError> {
         let domain = self.core.store.domain(record.namespace);
         let mut place = Place { namespace: record.namespace, domain, recent: RecentDirectories::default() };
         let mut needed = BTreeSet::new();
@@ -117,7 +120,10 @@ impl Needs<'_> {
             let source = Noting { nodes, met: Mutex::default() };
             let passes_by = |error: &WalkError<EngineError>| error.is_damage().then(|| error.to_string());
             let opened = TreeReader::open_past(source, disk.root, disk.size_bytes, passes_by);
-            let Some(tree) = passed_by(opened)? else { continue };
+            let Some(tree) = passed_by(opened)? else {
+                needed.insert(None);
+                continue;
+            };
             self.note_met(&tree, &mut place, &mut needed)?;
             let mut extent = tree.zero_until(0);
             while extent < tree.extent_count() {
@@ -129,18 +135,17 @@ impl Needs<'_> {
         Ok(needed)
     }
 
-    fn page(
-        &mut self,
-        tree: &Tree,
-        number: u64,
-        place: &mut Place,
-    ) -> Result<Arc<[ContainerId]>, EngineError> {
+    fn page(&mut self, tree: &Tree, number: u64, place: &mut Place) -> Result<Arc<[Need]>, EngineError> {
         let name = (place.namespace, tree.page_name(number));
         if let Some(known) = self.known.get(&name) {
             return Ok(Arc::clone(known));
         }
         let mut needed = BTreeSet::new();
-        if let Some(entries) = passed_by(tree.page_entries(number))? {
+        let entries = passed_by(tree.page_entries(number))?;
+        if entries.is_none() {
+            needed.insert(None);
+        }
+        if let Some(entries) = entries {
             self.note_met(tree, place, &mut needed)?;
             for entry in entries.iter().filter(|entry| !entry.node.is_zero()) {
                 let extent = (place.namespace, entry.node);
@@ -149,8 +154,12 @@ impl Needs<'_> {
                     continue;
                 }
                 let mut of_extent = BTreeSet::new();
-                let node = passed_by(tree.extent_named(entry))?.flatten();
+                let node = passed_by(tree.extent_named(entry))?;
+                if node.is_none() {
+                    of_extent.insert(None);
+                }
                 self.note_met(tree, place, &mut of_extent)?;
+                let node = node.flatten();
                 for piece in node.iter().flat_map(|node| node.pieces()).filter(|piece| !piece.is_zero()) {
                     self.look_up(ContainerClass::Data, &piece.fingerprint, place, &mut of_extent)?;
                 }
@@ -166,7 +175,7 @@ impl Needs<'_> {
         &mut self,
         tree: &Tree,
         place: &mut Place,
-        needed: &mut BTreeSet<ContainerId>,
+        needed: &mut BTreeSet<Need>,
     ) -> Result<(), EngineError> {
         let met = std::mem::take(&mut *tree.source().met.lock());
         for node in met {
@@ -183,27 +192,21 @@ impl Needs<'_> {
         class: ContainerClass,
         fingerprint: &Fingerprint,
         place: &mut Place,
-        needed: &mut BTreeSet<ContainerId>,
+        needed: &mut BTreeSet<Need>,
     ) -> Result<(), EngineError> {
         let found = self.core.store.find_to_read(&place.domain, class, fingerprint, &mut place.recent)?;
-        if let Some(found) = found {
-            let container = found.location.container;
-            if self.wanted.is_none_or(|wanted| wanted.contains(&container)) {
-                needed.insert(container);
-            }
+        let container = found.map(|found| found.location.container);
+        if self.wanted.is_none_or(|wanted| container.is_some_and(|container| wanted.contains(&container))) {
+            needed.insert(container);
         }
         Ok(())
     }
 
-    fn keep(
-        &mut self,
-        name: (NamespaceId, Fingerprint),
-        needed: BTreeSet<ContainerId>,
-    ) -> Arc<[ContainerId]> {
+    fn keep(&mut self, name: (NamespaceId, Fingerprint), needed: BTreeSet<Need>) -> Arc<[Need]> {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
-        let needed: Arc<[ContainerId]> = needed.into_iter().collect();
+        let needed: Arc<[Need]> = needed.into_iter().collect();
         self.known.insert(name, Arc::clone(&needed));
         needed
     }
@@ -216,6 +219,15 @@ pub(crate) fn passed_by<T>(read: Result<T, WalkError<EngineError>>) -> Result<Op
         Err(error) if error.is_damage() => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Blobs that a restore point needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededBlobs {
+    /// Its containers, then its point.
+    pub blobs: Vec<BlobName>,
+    /// `false`: something else that it needs is lost.
+    pub is_whole: bool,
 }
 
 /// For one pass over restore points: of each it reads what those before did not share. What reclaim moves meanwhile it may
@@ -238,9 +250,8 @@ impl LockedNeeds {
         Self { core: Arc::clone(core), known: Known::new(), classes: HashMap::new() }
     }
 
-    /// The containers that a restore point needs, and its point: all but what every restore point needs, whose repository
-    /// it is and the keys. `None`: it is not there, or its point is about to be sealed anew. What of a recipe cannot be read
-    /// is passed by: damage names itself. `go_on` is told what was read, and says whether to.
+    /// What a restore point needs: all but what every restore point needs, whose repository it is and the keys. `None`: it is
+    /// not there, or its point is about to be sealed anew. `go_on` is told what was read, and says whether to.
     ///
     /// # Errors
     /// [`EngineError::Stopped`]; the catalog's and the index's.
@@ -248,7 +259,7 @@ impl LockedNeeds {
         &mut self,
         backup: BackupId,
         go_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Option<Vec<BlobName>>, EngineError> {
+    ) -> Result<Option<NeededBlobs>, EngineError> {
         let catalog = &self.core.catalog;
         let (Some(state), Some(point)) = (catalog.point_state(backup)?, catalog.point(backup)?) else {
             return Ok(None);
@@ -260,14 +271,16 @@ impl LockedNeeds {
             Needs { core: &self.core, wanted: None, known: std::mem::take(&mut self.known), go_on };
         let containers = needs.of(&record);
         self.known = needs.known;
-        let mut blobs = Vec::new();
+        let mut needed = NeededBlobs { blobs: Vec::new(), is_whole: true };
         for container in containers? {
-            if let Some(class) = self.class(container)? {
-                blobs.push(ContainerName { id: container, class }.blob());
+            let class = container.map_or(Ok(None), |container| self.class(container))?;
+            match container.zip(class) {
+                Some((id, class)) => needed.blobs.push(ContainerName { id, class }.blob()),
+                None => needed.is_whole = false,
             }
         }
-        blobs.push(PointName { backup, revision: state.revision }.blob(&point));
-        Ok(Some(blobs))
+        needed.blobs.push(PointName { backup, revision: state.revision }.blob(&point));
+        Ok(Some(needed))
     }
 
     /// `None`: the catalog does not know the container.

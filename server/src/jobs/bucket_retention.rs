@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::BackupId;
-use holdfast_engine::{Budget, Engine, EngineError, Job, JobError, LockedNeeds, Step};
+use holdfast_engine::{Budget, Engine, EngineError, Job, JobError, LockedNeeds, NeededBlobs, Step};
 use holdfast_sealing::names_below;
 use holdfast_tiers::{Extending, Keep};
 use parking_lot::Mutex;
@@ -113,7 +113,7 @@ impl BucketRetention {
             let keep = Keep::of(lock.until_ms, lock.hold.is_some(), self.clock.now_ms());
             let id = backup.to_string();
             if let Some(keep) = keep
-                && copies.is_point_due(&id, keep)?
+                && copies.is_point_due(&id, keep, self.engine.catalog().may_lack(*backup)?)?
             {
                 let needed = look.needs.of(*backup, &mut |_| !budget.must_stop());
                 let needed = match needed {
@@ -121,7 +121,11 @@ impl BucketRetention {
                     needed => needed?,
                 };
                 if let Some(needed) = needed {
-                    let needed: Vec<_> = needed.iter().map(|name| names_below(name).collect()).collect();
+                    let NeededBlobs { blobs, is_whole } = needed;
+                    // (T18) What is lost has no name.
+                    let lost = (!is_whole).then(Vec::new).into_iter();
+                    let needed: Vec<_> =
+                        lost.chain(blobs.iter().map(|name| names_below(name).collect())).collect();
                     copies.promise(&id, keep, &needed)?;
                 }
                 budget.charge(1, 0);

@@ -133,28 +133,36 @@ impl Copies {
         Ok(self.shared.record.begin_pass(now_ms, MOVED_AFTER_MS, AGAIN_AFTER_MS)?)
     }
 
-    /// Whether it is not known yet that all that a locked restore point needs stays that long.
+    /// Returns true if it is not known yet that all that a locked restore point needs stays that long, or if it `may_lack`
+    /// something here of which that is not known.
     ///
     /// # Errors
     /// The record's.
-    pub fn is_point_due(&self, backup: &str, keep: Keep) -> Result<bool, CopyError> {
-        Ok(self.shared.record.is_point_due(backup, keep.at_least_ms, self.shared.clock.now_ms())?)
+    pub fn is_point_due(&self, backup: &str, keep: Keep, may_lack: bool) -> Result<bool, CopyError> {
+        let now_ms = self.shared.clock.now_ms();
+        Ok(self.shared.record.is_point_due(backup, keep.at_least_ms, may_lack, now_ms)?)
     }
 
-    /// Takes note of what a locked restore point needs, each blob by all names that it may have in the bucket; its point is the
-    /// last of them. Asks nothing of the bucket.
+    /// Takes note of what a locked restore point needs, each blob by all names that it may have in the bucket, and by none if
+    /// it is lost; its point is the last of them. Asks nothing of the bucket.
     ///
     /// # Errors
     /// The record's.
     pub fn promise(&self, backup: &str, keep: Keep, needed: &[Vec<BlobName>]) -> Result<(), CopyError> {
         let Shared { record, clock, .. } = &*self.shared;
         let (mut names, mut missing) = (Vec::new(), 0);
+        // (T18) What was found lost there is missing, until it is back (T14).
+        let is_lost =
+            |name: &BlobName| Ok::<_, CopyError>(record.flaw(name)?.is_some_and(|flaw| flaw.is_loss()));
         // What every restore point needs first, so that its own point is the last name.
         let mark = Kind::Mark.folder().filter(|mark| matches!(record.visible(mark), Ok(Some(_))));
         missing += u64::from(mark.is_none());
         names.extend(mark);
         if let Some(keys) = Kind::Keys.folder() {
             names.extend(record.newest_in(&keys)?);
+        }
+        for name in &names {
+            missing += u64::from(is_lost(name)?);
         }
         for forms in needed {
             let before = names.len();
@@ -163,9 +171,11 @@ impl Copies {
                     continue;
                 }
                 // Without its ends no recovery knows what is in it.
-                if record.cold(name)?.is_some() {
-                    names.extend(ends_name(name));
+                if let Some(ends) = ends_name(name).filter(|_| matches!(record.cold(name), Ok(Some(_)))) {
+                    missing += u64::from(is_lost(&ends)?);
+                    names.push(ends);
                 }
+                missing += u64::from(is_lost(name)?);
                 names.push(name.clone());
             }
             missing += u64::from(names.len() == before);

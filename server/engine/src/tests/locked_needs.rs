@@ -7,7 +7,7 @@ use holdfast_catalog::Catalog;
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::BackupId;
 use holdfast_volume::testing::list;
-use holdfast_volume::{BlobName, MemoryVolume};
+use holdfast_volume::{BlobName, MemoryVolume, Volume as _};
 
 use super::agent::{backup, restore};
 use super::{Bench, noise};
@@ -21,7 +21,9 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 
 fn needed(engine: &Engine, id: &str) -> Vec<BlobName> {
     let mut needs = engine.locked_needs().unwrap();
-    needs.of(id.parse().unwrap(), &mut |_| true).unwrap().unwrap()
+    let needed = needs.of(id.parse().unwrap(), &mut |_| true).unwrap().unwrap();
+    assert!(needed.is_whole);
+    needed.blobs
 }
 
 #[test]
@@ -79,4 +81,31 @@ fn a_point_that_changes_is_named_when_it_is_sealed_anew() {
     assert_eq!(needs.of(backup, &mut |_| true).unwrap(), None);
     engine.catalog().note_point_sealed(backup, 9).unwrap();
     assert!(matches!(needs.of(backup, &mut |_| false), Err(EngineError::Stopped)));
+}
+
+/// (T18) A copy elsewhere of what is left of a restore point does not keep it.
+#[test]
+fn what_is_lost_is_told_whatever_it_is() {
+    for (class, takes_the_first) in [(".data", true), (".data", false), (".recipe", true)] {
+        let (bench, volume) = (Bench::new(), MemoryVolume::new());
+        let engine = bench.open(Arc::new(volume.clone()));
+        let first = backup(&engine, "web", &[("root", &noise(1, 4 * MIB))]).unwrap().backup_id;
+        let changed = [noise(1, 4 * MIB), noise(3, 2 * MIB)].concat();
+        let second = backup(&engine, "web", &[("root", &changed)]).unwrap().backup_id;
+        engine.shutdown().unwrap();
+        drop(engine);
+        let of_class = list(&volume, "containers").into_iter().map(|entry| entry.name);
+        let mut of_class = of_class.filter(|name| name.as_str().ends_with(class)).collect::<Vec<_>>();
+        assert_eq!(of_class.len(), 2);
+        if !takes_the_first {
+            of_class.reverse();
+        }
+        volume.remove(&of_class[0]).unwrap();
+        let engine = bench.open(Arc::new(volume.clone()));
+        let mut needs = engine.locked_needs().unwrap();
+        let mut is_whole = |id: &str| needs.of(id.parse().unwrap(), &mut |_| true).unwrap().unwrap().is_whole;
+        assert_eq!((is_whole(&first), is_whole(&second)), (!takes_the_first, false), "{class}");
+        // By what was read for the first one, too.
+        assert!(!is_whole(&second));
+    }
 }

@@ -8,6 +8,7 @@ use holdfast_types::clock::utc_text;
 use holdfast_volume::{BlobChecksum, BlobName};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::retention::MOVED;
 use super::{Record, RecordError, sql, to_u64};
 
 const SCHEMA: &str = "
@@ -226,6 +227,13 @@ impl Record {
         now_ms: i64,
     ) -> Result<(), RecordError> {
         let connection = self.0.lock();
+        if let Some(flaw) = flaw.filter(|flaw| flaw.is_loss()) {
+            // (T18) No restore point that needs it is kept, until it was looked at again.
+            let moved = "INSERT OR REPLACE INTO said (key, value) SELECT ?3, '1'
+                WHERE EXISTS (SELECT 1 FROM retained WHERE name = ?1)
+                    AND NOT EXISTS (SELECT 1 FROM findings WHERE name = ?1 AND what = ?2)";
+            connection.execute(moved, params![name.as_str(), flaw.word(), MOVED]).map_err(sql("write"))?;
+        }
         let done = match flaw {
             Some(flaw) => connection.execute(
                 "INSERT INTO findings (name, what, detail, found_ms) VALUES (?1, ?2, ?3, ?4)

@@ -67,7 +67,7 @@ const SCHEMA: &str = "
     END;
 ";
 
-const MOVED: &str = "retention_moved";
+pub(super) const MOVED: &str = "retention_moved";
 const PASS_BEGAN: &str = "retention_pass_began_ms";
 
 /// Objects that lie there, are not to go, and do not stay as long as they are to. Ends lie beside containers that may be cold.
@@ -154,18 +154,21 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// Whether a locked restore point is to be looked at now: it is not known that all it needs stays that long.
+    /// Returns true if a locked restore point is to be looked at now: it is not known that all it needs stays that long, or
+    /// that what it `may_lack` is missing.
     pub(crate) fn is_point_due(
         &self,
         backup: &str,
         at_least_ms: i64,
+        may_lack: bool,
         now_ms: i64,
     ) -> Result<bool, RecordError> {
-        let read = "SELECT until_ms < ?2 OR (missing > 0 AND again_ms <= ?3) OR again_ms = 0
+        let read =
+            "SELECT until_ms < ?2 OR (missing > 0 AND again_ms <= ?3) OR again_ms = 0 OR (?4 AND missing = 0)
             FROM locked_points WHERE backup = ?1";
         let connection = self.0.lock();
         let due = connection.prepare_cached(read).and_then(|mut read| {
-            read.query_row(params![backup, at_least_ms, now_ms], |row| row.get(0)).optional()
+            read.query_row(params![backup, at_least_ms, now_ms, may_lack], |row| row.get(0)).optional()
         });
         due.map(|due| due.unwrap_or(true)).map_err(sql("read"))
     }

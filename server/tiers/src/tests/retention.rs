@@ -75,7 +75,7 @@ impl Process {
         let mut looked = 0;
         for (number, until_ms, needed) in points {
             let Some(keep) = Keep::of(Some(*until_ms), false, now_ms) else { continue };
-            if self.copies.is_point_due(&number.to_string(), keep).unwrap() {
+            if self.copies.is_point_due(&number.to_string(), keep, false).unwrap() {
                 self.copies.promise(&number.to_string(), keep, needed).unwrap();
                 looked += 1;
             }
@@ -590,6 +590,41 @@ fn what_was_replaced_by_as_many_bytes_is_brought_back() {
         assert_eq!(locking.world.stored.get(&name(&container(1))).unwrap(), [7; 100][..]);
         assert_eq!(locking.days(&container(1)), Some(7));
     }
+}
+
+/// (T18) What is known to be lost, here or there, keeps a restore point from being kept.
+#[test]
+fn a_restore_point_that_lacks_something_is_not_kept() {
+    let locking = Locking::new();
+    let process = locking.start();
+    let now_ms = locking.now_ms();
+    let needed = process.back_up(1, &[1]);
+    let ends = holdfast_volume::Ends { head: 16, tail: 20 };
+    let look = |needed: &[Vec<BlobName>]| {
+        process.look_at(locking.now_ms(), &[(1, now_ms + 30 * DAY_MS, needed.to_vec())]);
+        process.extend().unwrap();
+        process.totals(locking.now_ms()).kept_points
+    };
+    assert_eq!(look(&needed), 1);
+    // In the bucket.
+    assert!(process.volume.evict(&name(&container(1)), ends).unwrap());
+    locking.world.stored.replace(&name(&container(1)), "cut");
+    assert_eq!(process.audit_retention().0[0].2, Outcome::Lost);
+    assert_eq!(process.totals(locking.now_ms()).kept_points, 0, "from the moment it is known");
+    locking.later(DAY_MS);
+    assert_eq!(look(&needed), 0);
+    locking.world.stored.replace(&name(&container(1)), vec![7; 100]);
+    assert_eq!(process.audit_retention().1.back, 1);
+    locking.later(DAY_MS);
+    assert_eq!(look(&needed), 1);
+    // Here.
+    let keep = Keep::of(Some(now_ms + 30 * DAY_MS), false, now_ms).unwrap();
+    assert!(!process.copies.is_point_due("1", keep, false).unwrap());
+    assert!(process.copies.is_point_due("1", keep, true).unwrap());
+    process.copies.promise("1", keep, &[vec![], needed[1].clone()]).unwrap();
+    process.extend().unwrap();
+    assert_eq!(process.totals(locking.now_ms()).kept_points, 0);
+    assert!(!process.copies.is_point_due("1", keep, true).unwrap(), "it is known");
 }
 
 /// (T18) Without its ends no recovery knows what is in a container of the archive.
