@@ -50,6 +50,7 @@ mod scrub;
 mod sealed;
 mod sessions;
 mod shared;
+mod spare;
 mod starting;
 mod statistics;
 mod stopping;
