@@ -397,6 +397,14 @@ impl FarBlob {
         if !matches!(record.visible(&self.name), Ok(Some(_))) {
             return VolumeError::NotFound { name: self.name.clone() };
         }
+        // (T14) Where another server writes, it may have removed it.
+        if let Ok(Some(holder)) = record.other_writer_there() {
+            let source = format!(
+                "{}, where another server writes ({holder}): this data folder is out of date. Recover again from the bucket",
+                flaw.text()
+            );
+            return VolumeError::NotReadableNow { name: self.name.to_string(), source: source.into() };
+        }
         tracing::error!(name = %self.name, what = flaw.text(), "a blob that lies in the bucket alone cannot be read");
         if let Err(error) = record.note_flaw(&self.name, Some(flaw), clock.now_ms()) {
             tracing::warn!(name = %self.name, %error, "cannot note what is wrong with an object of the bucket");

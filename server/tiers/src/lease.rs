@@ -50,6 +50,11 @@ impl Record {
         Ok(self.lease_of_other()?.as_deref().map(holder_of))
     }
 
+    /// As [`Record::other_writer`], only a server that has the lease.
+    pub(crate) fn other_writer_there(&self) -> Result<Option<Holder>, RecordError> {
+        Ok(self.lease_of_other()?.filter(|text| text != NO_LEASE).as_deref().map(holder_of))
+    }
+
     /// How this data folder signed the lease when it had it last; `None`: it never had it. Another server may have it by now
     /// ([`Record::other_writer`]).
     ///

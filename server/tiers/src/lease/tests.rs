@@ -125,6 +125,36 @@ fn a_second_server_is_refused() {
     assert_eq!(a.copies.other_writer().unwrap(), None);
 }
 
+/// (T14) What the one who writes there has removed is no damage of a drill server, which is out of date.
+#[test]
+fn what_another_server_removed_is_no_damage() {
+    let (_, bucket) = bucket();
+    let (live, drill) = (Folder::new("live"), Folder::new("drill"));
+    let a = live.start(&bucket);
+    for blob in ["containers/1", "containers/2"] {
+        a.write(blob);
+    }
+    survey(&*bucket, &drill.record()).unwrap();
+    let b = drill.start(&bucket);
+    // As a recovery asks.
+    assert_eq!(b.copies.other_writer().unwrap().unwrap().name, "live");
+    for blob in ["containers/1", "containers/2"] {
+        a.volume.remove(&name(blob)).unwrap();
+    }
+    a.work().unwrap();
+    let read = |blob: &str| b.volume.open(&name(blob)).map(drop).unwrap_err();
+    for error in [read("containers/1"), read("containers/2")] {
+        assert!(error.is_unreadable_now(), "{error}");
+        assert!(error.to_string().contains("live") && error.to_string().contains("Recover again"), "{error}");
+    }
+    assert_eq!(drill.record().flaws_count().unwrap(), 0);
+    // Where the lease is gone as well, no one says who did it.
+    bucket.remove(&name(NAME)).unwrap();
+    put(&b.volume, "containers/3", b"b");
+    assert!(matches!(b.work(), Err(CopyError::NoLease { .. })));
+    assert!(matches!(read("containers/2"), VolumeError::Io { .. }));
+}
+
 /// (T8) A server that was paused, and lost the bucket meanwhile, neither writes nor removes anything there when it goes on,
 /// wherever in its work it was.
 #[test]
