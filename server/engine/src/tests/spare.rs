@@ -39,8 +39,11 @@ impl Volume for Copied {
     holdfast_volume::pass_on!(create_for, open, list, remove, discard_unfinished, space, handles_outlive_removal to inner);
 }
 
+/// What becomes of a container.
+type Change<'a> = &'a dyn Fn(&Copied, &BlobName);
+
 /// A volume with one restore point and its copy far away, then changed, and its disk.
-fn scene(change: &dyn Fn(&Copied, &BlobName), class: ContainerClass) -> (Bench, Copied, String, Vec<u8>) {
+fn scene(change: Change<'_>, class: ContainerClass) -> (Bench, Copied, String, Vec<u8>) {
     let (bench, disk) = (Bench::new(), noise(1, 6 * MIB));
     let volume = Copied { inner: MemoryVolume::new(), far: MemoryVolume::new(), is_away: Arc::default() };
     let engine = bench.open(Arc::new(volume.clone()));
@@ -70,7 +73,7 @@ fn what_is_damaged_here_is_had_from_far_away() {
     let cut = |volume: &Copied, name: &BlobName| {
         volume.inner.replace(name, volume.inner.get(name).unwrap().slice(..70));
     };
-    let changes: [&dyn Fn(&Copied, &BlobName); 2] = [&|volume, name| flip(&volume.inner, name), &cut];
+    let changes: [Change<'_>; 2] = [&|volume, name| flip(&volume.inner, name), &cut];
     for class in [ContainerClass::Data, ContainerClass::Recipe] {
         for change in changes {
             let (bench, volume, id, disk) = scene(change, class);
@@ -92,7 +95,7 @@ fn what_is_damaged_here_is_had_from_far_away() {
 /// (T22) (R4)
 #[test]
 fn what_is_not_sound_far_away_either_stays_damaged() {
-    let changes: [&dyn Fn(&Copied, &BlobName); 3] = [
+    let changes: [Change<'_>; 3] = [
         &|volume, name| flip(&volume.far, name),
         &|volume, name| volume.far.remove(name).unwrap(),
         &|volume, _| volume.is_away.store(true, Ordering::Relaxed),
