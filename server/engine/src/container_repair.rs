@@ -24,7 +24,7 @@ use crate::jobs::{Budget, Job, JobError, JobProgress, Progress, Step};
 use crate::parity;
 use crate::rewrite::{self, Rewriter};
 use crate::space::Purpose;
-use crate::store::{Holds, Leftover, Readable, RepairSource, lost};
+use crate::store::{Holds, Leftover, lost};
 
 /// What became of one damaged container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +39,6 @@ pub struct Repaired {
     /// Whether all of it could be read and now has sound copies; the damaged file was removed then, and kept
     /// otherwise.
     pub complete: bool,
-    /// Where it was read.
-    pub source: RepairSource,
 }
 
 /// Looks at every container that is damaged as a whole.
@@ -52,37 +50,36 @@ pub(crate) fn run(core: &Core, progress: &dyn Progress) -> Result<Vec<Repaired>,
         progress.step("damaged containers", done, total);
         let as_a_whole = core.store.known_damage(id).iter().any(|(region, _)| region.is_none());
         if !as_a_whole {
-            repaired.extend(repair_from_spare(core, id)?);
+            repaired.extend(repair_with_parity(core, id)?);
             continue;
         }
-        if let Some(readable) = core.store.salvaged(id)? {
-            repaired.push(repair(core, &readable, true)?);
+        if let Some((open, complete)) = core.store.salvaged(id)? {
+            repaired.push(repair(core, &open, complete, true)?);
         }
     }
     progress.step("damaged containers", total, total);
     Ok(repaired)
 }
 
-/// (E2) (T22) Writes what is damaged of one container anew, as parity makes it again or it lies far away: into new
-/// containers, like anything that is repaired, so that it counts once it was read, named by its own fingerprints (W1),
-/// durable (W2) and indexed (W3). A container that was damaged as a whole is removed then. `None`: not all of it can be had.
+/// (E2) Writes what is damaged of one container anew, as parity makes it again: into new containers, like anything that
+/// is repaired, so that it counts once it was read, named by its own fingerprints (W1), durable (W2) and indexed (W3).
+/// A container that was damaged as a whole is removed then. `None`: parity cannot make all of it again.
 ///
 /// # Errors
 /// When a new container or the catalog cannot be written; what was written before stays.
-pub(crate) fn repair_from_spare(core: &Core, id: ContainerId) -> Result<Option<Repaired>, EngineError> {
+pub(crate) fn repair_with_parity(core: &Core, id: ContainerId) -> Result<Option<Repaired>, EngineError> {
     let Some(record) = core.catalog.container(id)? else { return Ok(None) };
     let as_a_whole = core.store.known_damage(id).iter().any(|(region, _)| region.is_none());
     make_again(core, &record, as_a_whole)
 }
 
 fn make_again(core: &Core, record: &ContainerRecord, removes: bool) -> Result<Option<Repaired>, EngineError> {
-    let Some(made) = core.store.made_again(record)? else { return Ok(None) };
-    let repaired = repair(core, &made, removes)?;
+    let Some((open, complete)) = core.store.made_again(record)? else { return Ok(None) };
+    let open = Arc::new(open);
+    let repaired = repair(core, &open, complete, removes)?;
     if repaired.complete {
-        core.store.close_by(&made.open)?;
-        if made.source == RepairSource::Parity {
-            core.store.parity.repaired();
-        }
+        core.store.close_by(&open)?;
+        core.store.parity.repaired();
     }
     Ok(repaired.complete.then_some(repaired))
 }
@@ -127,8 +124,7 @@ pub(crate) fn repair_others(
 /// # Errors
 /// When a new container or the catalog cannot be written.
 pub(crate) fn write_anew(core: &Core, open: OpenContainer, complete: bool) -> Result<bool, EngineError> {
-    let made = Readable { open: Arc::new(open), complete, source: RepairSource::Parity };
-    Ok(repair(core, &made, false)?.complete)
+    Ok(repair(core, &Arc::new(open), complete, false)?.complete)
 }
 
 /// Reads all of a container and takes note of what of it is lost (R4). Returns what that is, what only cannot be read now
@@ -160,26 +156,29 @@ pub(crate) fn move_out(core: &Core, id: ContainerId) -> Result<bool, EngineError
     if core.store.leftovers.is_refused(id) || !core.store.is_healed(id) {
         return Ok(false);
     }
-    let readable = match core.store.made_again(&record)? {
-        Some(made) => made,
+    let (open, complete) = match core.store.made_again(&record)? {
+        Some((open, complete)) => (Arc::new(open), complete),
         // What is damaged has other copies, and the rest can be read.
         None => match core.store.containers.get(id, record.class) {
-            Ok(open) => Readable { open, complete: true, source: RepairSource::Rest },
+            Ok(open) => (open, true),
             Err(error) if error.is_damage() => return Ok(false),
             Err(error) => return Err(error.into()),
         },
     };
-    Ok(repair(core, &readable, true)?.complete)
+    Ok(repair(core, &open, complete, true)?.complete)
 }
 
 /// `removes`: the damaged one, when everything in it has a sound copy. One of which only regions are damaged stays: what
 /// else is in it is in use.
-fn repair(core: &Core, readable: &Readable, removes: bool) -> Result<Repaired, EngineError> {
-    let Readable { open, complete, source } = readable;
-    let source = *source;
+fn repair(
+    core: &Core,
+    open: &Arc<OpenContainer>,
+    complete: bool,
+    removes: bool,
+) -> Result<Repaired, EngineError> {
     let mut rewrite = Rewrite::new(core, open, removes);
     let mut decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
-    let mut all_read = *complete;
+    let mut all_read = complete;
     // (N6) Written anew, what an agent reported would count again: it stays where it is.
     let reported = core.store.reported_in(open);
     for number in 0u16.. {
@@ -195,8 +194,8 @@ fn repair(core: &Core, readable: &Readable, removes: bool) -> Result<Repaired, E
     }
     let (chunks, rewritten, into) = rewrite.finish()?;
     let complete = all_read && (!removes || remove(core, open)?);
-    tracing::info!(container = %open.id(), chunks, rewritten, complete, ?source, "repaired a damaged container");
-    Ok(Repaired { container: open.id(), chunks, rewritten, into, complete, source })
+    tracing::info!(container = %open.id(), chunks, rewritten, complete, "repaired a damaged container");
+    Ok(Repaired { container: open.id(), chunks, rewritten, into, complete })
 }
 
 /// A region, once its bytes hash to the names they are given.

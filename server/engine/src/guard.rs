@@ -92,7 +92,7 @@ impl Volume for GuardedVolume {
         self.inner.freeze(name).inspect_err(|error| self.gate.health.volume_failed(Part::Data, error))
     }
 
-    holdfast_volume::pass_on!(open, list, discard_unfinished, space, remove_empty_folders, here, open_far, handles_outlive_removal to inner);
+    holdfast_volume::pass_on!(open, list, discard_unfinished, space, remove_empty_folders, here, handles_outlive_removal to inner);
 }
 
 #[derive(Debug)]

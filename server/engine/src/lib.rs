@@ -117,7 +117,7 @@ pub use restore::{DiskReader, RangeReader};
 pub use scrub::{Load, SCRUB_DAYS, ScrubFindings, ScrubStatus, ScrubWatch};
 pub use snapshot::{SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, seal_snapshot};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, StorageStatistics};
-pub use store::{OnLoss, RepairSource};
+pub use store::OnLoss;
 pub use verify::VerifyReport;
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ impl ParityJob {
         Self { core, scheme, load, state: Mutex::default() }
     }
 
-    /// Repairs one damaged container that a group protects, or that has a copy far away; returns true if there was one.
+    /// Repairs one damaged container that a group protects; whether there was one.
     fn repair(&self, state: &mut State) -> Result<bool, EngineError> {
         let core = &self.core;
         let now_ms = core.clock.monotonic_ms();
@@ -103,15 +103,15 @@ impl ParityJob {
             return Ok(false);
         }
         for container in core.store.open_damage() {
-            if state.failed.contains_key(&container) || !core.store.has_spare(container)? {
+            if state.failed.contains_key(&container) || core.catalog.parity_group_of(container)?.is_none() {
                 continue;
             }
-            let repaired = container_repair::repair_from_spare(core, container);
+            let repaired = container_repair::repair_with_parity(core, container);
             if !matches!(repaired, Ok(Some(_))) {
                 state.failed.insert(container, now_ms);
             }
             if let Some(repaired) = repaired? {
-                tracing::info!(%container, rewritten = repaired.rewritten, into = ?repaired.into, source = ?repaired.source, "repaired a damaged container in the background");
+                tracing::info!(%container, rewritten = repaired.rewritten, into = ?repaired.into, "parity repaired a damaged container");
             }
             return Ok(true);
         }

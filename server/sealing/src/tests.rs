@@ -5,7 +5,7 @@ use holdfast_keys::{OpenKeys, Owner as KeyOwner, Secret, SystemRandom};
 use holdfast_types::clock::ManualClock;
 use holdfast_types::ids::RepositoryId;
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind, passes_on_drop_cached, put, volume_suite};
-use holdfast_volume::{Blob, BlobName, MemoryVolume, Owner, Volume, VolumeError};
+use holdfast_volume::{BlobName, MemoryVolume, Owner, Volume, VolumeError};
 use proptest::prelude::*;
 
 use crate::layout::sealed_name;
@@ -347,37 +347,5 @@ proptest! {
         let (from, wanted) = (from.min(len), wanted.min(len - from.min(len)));
         let found = blob.read_vec(&name(text), from as u64, wanted).unwrap();
         prop_assert!(found == content[from..from + wanted]);
-    }
-}
-
-/// A volume, and what lies far away.
-#[derive(Debug)]
-struct WithFar(MemoryVolume, MemoryVolume);
-
-impl Volume for WithFar {
-    fn open_far(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        self.1.open(name)
-    }
-
-    holdfast_volume::pass_on!(create_for, open, list, remove, discard_unfinished, space, handles_outlive_removal to 0);
-}
-
-/// (T22)
-#[test]
-fn copies_far_away_are_opened_in_their_form() {
-    let (here, far) = (MemoryVolume::new(), MemoryVolume::new());
-    let keys = keys(&here, repository(1), false);
-    let volume = SealedVolume::new(Arc::new(WithFar(here.clone(), far.clone())), keys);
-    let open_far = |text: &str| {
-        let blob = volume.open_far(&name(text))?;
-        blob.read_vec(&name(text), 0, usize::try_from(blob.len()).unwrap())
-    };
-    for (text, below) in [(NAME, sealed_name(&name(NAME)).unwrap()), ("repository", name("repository"))] {
-        put(&volume, text, b"bytes");
-        assert!(matches!(open_far(text), Err(VolumeError::NotFound { .. })));
-        far.replace(&below, here.get(&below).unwrap());
-        here.remove(&below).unwrap();
-        assert_eq!(open_far(text).unwrap(), b"bytes");
-        assert!(matches!(read(&volume, text), Err(VolumeError::NotFound { .. })));
     }
 }

@@ -102,18 +102,8 @@ impl SealedVolume {
 
     /// The blob in this form, and which writing of it this is.
     fn open_writing(&self, name: &BlobName, form: Form) -> Result<(Arc<dyn Blob>, Salt), VolumeError> {
-        self.open_by(name, form, |below| self.inner.open(below))
-    }
-
-    /// As [`SealedVolume::open_writing`], the form opened by `open`.
-    fn open_by(
-        &self,
-        name: &BlobName,
-        form: Form,
-        open: impl Fn(&BlobName) -> Result<Arc<dyn Blob>, VolumeError>,
-    ) -> Result<(Arc<dyn Blob>, Salt), VolumeError> {
         let below = form.of(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
-        let inner = open(&below).map_err(|error| renamed(error, name))?;
+        let inner = self.inner.open(&below).map_err(|error| renamed(error, name))?;
         if form == Form::Plain {
             return Ok((inner, None));
         }
@@ -276,19 +266,6 @@ impl Volume for SealedVolume {
     fn here(&self) -> Option<Arc<dyn Volume>> {
         let inner = self.inner.here()?;
         Some(Arc::new(Self { inner, keys: self.keys.clone(), moves: Arc::clone(&self.moves) }))
-    }
-
-    fn open_far(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        if is_left_open(name) {
-            return self.inner.open_far(name);
-        }
-        for form in self.forms() {
-            match self.open_by(name, form, |below| self.inner.open_far(below)) {
-                Err(VolumeError::NotFound { .. }) => {}
-                opened => return Ok(opened?.0),
-            }
-        }
-        Err(VolumeError::NotFound { name: name.clone() })
     }
 
     fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use holdfast_engine::catalog::{AgentsProofs, DamagedDisk};
 use holdfast_engine::{
-    CheckOptions, CheckReport, Engine, EngineError, OnLoss, OpenSummary, Problem, RepairSource, Repaired,
+    CheckOptions, CheckReport, Engine, EngineError, OnLoss, OpenSummary, Problem, Repaired,
 };
 use holdfast_proto::ErrorCode;
 use holdfast_proto::when::timestamp;
@@ -187,8 +187,7 @@ fn agents_json(found: &AgentsProofs) -> Value {
 }
 
 fn show_repaired(repaired: &Repaired) {
-    let Repaired { container, chunks, rewritten, into, complete, source } = repaired;
-    let source = source_text(*source);
+    let Repaired { container, chunks, rewritten, into, complete } = repaired;
     let into: Vec<String> = into.iter().map(ToString::to_string).collect();
     let into = if into.is_empty() { String::new() } else { format!(" into container {}", into.join(", ")) };
     let file = if *complete {
@@ -197,17 +196,8 @@ fn show_repaired(repaired: &Repaired) {
         "not all of it could be read, so the damaged file is kept"
     };
     out::say(format_args!(
-        "container {container}: {chunks} chunks could be read (from: {source}), {rewritten} of them were written{into}; {file}"
+        "container {container}: {chunks} chunks could be read, {rewritten} of them were written{into}; {file}"
     ));
-}
-
-/// A word for both outputs.
-const fn source_text(source: RepairSource) -> &'static str {
-    match source {
-        RepairSource::Parity => "parity",
-        RepairSource::Bucket => "bucket",
-        RepairSource::Rest => "file",
-    }
 }
 
 /// `found`: what opening and the audit found.
@@ -221,7 +211,6 @@ fn check_json(report: &CheckReport, found: &[OpenSummary], repaired: &[Repaired]
                 "rewritten_chunks": one.rewritten,
                 "into": one.into.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "complete": one.complete,
-                "source": source_text(one.source),
             })
         })
         .collect();

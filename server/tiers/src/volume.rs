@@ -78,10 +78,6 @@ impl Volume for TieredVolume {
             Err(VolumeError::NotFound { .. }) if Kind::of(name).is_some() => {}
             opened => return opened,
         }
-        self.open_far(name)
-    }
-
-    fn open_far(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         match self.shared.record.visible(name) {
             Ok(Some(len)) => {
                 let far = FarBlob::open(&self.shared, name, len)?;

@@ -66,14 +66,6 @@ macro_rules! pass_on {
             $crate::Volume::here(&self.$inner)
         }
     };
-    (@open_far $inner:tt) => {
-        fn open_far(
-            &self,
-            name: &$crate::BlobName,
-        ) -> ::core::result::Result<::std::sync::Arc<dyn $crate::Blob>, $crate::VolumeError> {
-            $crate::Volume::open_far(&self.$inner, name)
-        }
-    };
     (@evict $inner:tt) => {
         fn evict(
             &self,

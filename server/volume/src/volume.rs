@@ -158,14 +158,6 @@ pub trait Volume: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Opens the copy of a blob that lies far away, although one lies here: what is damaged here may be sound there.
-    ///
-    /// # Errors
-    /// As [`Volume::open`]; [`VolumeError::NotFound`] where there is none.
-    fn open_far(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        Err(VolumeError::NotFound { name: name.clone() })
-    }
-
     /// Gives up the local copy of a blob that has another far away, proved to be the same; `ends` of it stay at hand.
     /// Whether it did: `false` where there is no other copy, or none yet. The blob stays what it was for every other call.
     ///
@@ -233,10 +225,6 @@ impl<V: Volume + ?Sized> Volume for Arc<V> {
 
     fn here(&self) -> Option<Arc<dyn Volume>> {
         (**self).here()
-    }
-
-    fn open_far(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        (**self).open_far(name)
     }
 
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {

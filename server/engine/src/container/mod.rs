@@ -13,7 +13,6 @@
 mod cache;
 mod directory;
 mod error;
-mod far;
 mod reader;
 mod region;
 mod salvage;
@@ -29,7 +28,6 @@ use holdfast_volume::{BlobName, Volume, VolumeError, list_all};
 pub use cache::{CacheLimits, ContainerCache, Proving, RecentDirectories};
 pub use directory::{ChunkRef, Directory};
 pub use error::ContainerError;
-pub use far::{in_memory, read_far};
 pub use reader::{CheckedBytes, OpenContainer, StoredRegion, read_header};
 pub use region::{UnverifiedRegion, VerifiedRegion};
 pub use salvage::{Owner, salvage};

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_types::ids::{ContainerId, RepositoryId};
-use holdfast_volume::{Blob, Volume, VolumeError};
+use holdfast_volume::{Blob, MemoryVolume, Volume, VolumeError};
 use reed_solomon_simd::ReedSolomonDecoder;
 
 use super::name;
 use super::{coding, read_window};
-use crate::container::{ContainerName, OpenContainer, Owner, in_memory, salvage};
+use crate::container::{ContainerName, OpenContainer, Owner, salvage};
 use crate::error::EngineError;
 use crate::format::FormatError;
 use crate::format::crc64;
@@ -111,7 +111,10 @@ pub fn reconstruct(
     let Some(made) = reconstruct_bytes(volume, repository, number, (id, stored_bytes))? else {
         return Ok(None);
     };
-    let memory = in_memory(ContainerName { id, class }, &made.bytes)?;
+    let memory = MemoryVolume::new();
+    let mut blob = memory.create(&ContainerName { id, class }.blob())?;
+    blob.append(&made.bytes)?;
+    blob.seal()?;
     // (E2) It must be the container it says, with a whole directory; regions are checked as they are read.
     match OpenContainer::open(&memory, repository, id, class) {
         Ok(open) => Ok(Some((open, true))),

@@ -136,34 +136,14 @@ struct SalvageCache {
     read_last: Mutex<Option<(Arc<OpenContainer>, u16, bool)>>,
 }
 
-/// Where what can be read of a damaged container comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RepairSource {
-    /// The others of its group of parity.
-    Parity,
-    /// Its copy far away.
-    Bucket,
-    /// What is left of it here.
-    Rest,
-}
-
-/// What can be read of a damaged container.
-#[derive(Debug, Clone)]
-pub(crate) struct Readable {
-    pub(crate) open: Arc<OpenContainer>,
-    /// Its directory names all there was.
-    pub(crate) complete: bool,
-    pub(crate) source: RepairSource,
-}
-
-/// `None`: nothing can be read.
-type Left = Option<Readable>;
+/// The readable rest of a container, and whether that is all there was; `None`: nothing can be read.
+type Left = Option<(Arc<OpenContainer>, bool)>;
 
 #[derive(Debug)]
 struct Kept {
     container: ContainerId,
     found: Left,
     looked_ms: i64,
-    /// All its bytes are in memory: it was made again by parity, or brought from far away.
+    /// It was made again by parity, so that all its bytes are in memory.
     in_memory: bool,
 }

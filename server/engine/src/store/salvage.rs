@@ -7,13 +7,12 @@ use std::sync::Arc;
 use holdfast_catalog::{ContainerRecord, ContainerState};
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{ContainerClass, ContainerId, Location};
-use holdfast_volume::VolumeError;
 
 use super::Domain;
 use super::chunks::{ChunkStore, Found, Use, found};
 use super::damage::LOOK_AGAIN_MS;
-use super::{KEPT_MAX, Kept, Left, Readable, RepairSource, WHOLE_MAX};
-use crate::container::{ContainerError, ContainerName, OpenContainer, Owner, read_far, salvage};
+use super::{KEPT_MAX, Kept, Left, WHOLE_MAX};
+use crate::container::{OpenContainer, Owner, salvage};
 use crate::error::EngineError;
 use crate::parity;
 
@@ -37,7 +36,7 @@ impl ChunkStore {
         // (I2) What is in a container that the index covers was found by its entry there.
         let unknown = damaged.into_iter().rev().filter(|id| !by_index || !self.index.is_covered(*id));
         for container in unknown.take(ASKED_MAX) {
-            let Some(Readable { open, .. }) = self.salvaged(container)? else { continue };
+            let Some((open, _)) = self.salvaged(container)? else { continue };
             // (A6) Only of the namespace that asks.
             if open.namespace() != domain.namespace || open.class() != class {
                 continue;
@@ -67,11 +66,11 @@ impl ChunkStore {
         };
         for location in damaged {
             let container = location.container;
-            if !self.is_lost_as_a_whole(container) && !self.has_spare(container)? {
+            if !self.is_lost_as_a_whole(container) && self.catalog.parity_group_of(container)?.is_none() {
                 continue;
             }
             // (A6) The index has the keys of the namespace that asks; its directory has the whole name (I3).
-            if let Some(Readable { open, .. }) = self.salvaged(container)?
+            if let Some((open, _)) = self.salvaged(container)?
                 && open.namespace() == domain.namespace
                 && open.class() == class
                 && let Some((region, slot)) = open.directory().locate(fingerprint)
@@ -106,53 +105,19 @@ impl ChunkStore {
         Ok(readable)
     }
 
-    /// Returns true if a damaged container may be had of others of its group of parity, or from far away.
-    ///
-    /// # Errors
-    /// When the catalog cannot be asked.
-    pub(crate) fn has_spare(&self, container: ContainerId) -> Result<bool, EngineError> {
-        let has_far = self.containers.volume().here().is_some();
-        Ok(has_far || self.catalog.parity_group_of(container)?.is_some())
-    }
-
-    /// What can be made again of a container of the others of its group of parity, or, where that is not all of it, had from
-    /// its copy far away. `None`: nothing.
+    /// What can be made again of a container of the others of its group of parity, and whether its directory names all
+    /// there was. `None`: it is in none, or nothing can be.
     ///
     /// # Errors
     /// When the catalog or the volume cannot be asked.
-    pub(crate) fn made_again(&self, record: &ContainerRecord) -> Result<Left, EngineError> {
+    pub(crate) fn made_again(
+        &self,
+        record: &ContainerRecord,
+    ) -> Result<Option<(OpenContainer, bool)>, EngineError> {
         // (E3) What is deleted stays deleted.
         if record.state == ContainerState::Condemned || self.leftovers.is_gone(record.id) {
             return Ok(None);
         }
-        let made = self.made_by_parity(record)?.map(|(open, complete)| (Arc::new(open), complete));
-        let is_whole = |open: &OpenContainer| {
-            (0..open.directory().region_count())
-                .all(|region| u16::try_from(region).is_ok_and(|region| open.read_region(region).is_ok()))
-        };
-        let source = RepairSource::Parity;
-        let made = made.map(|(open, complete)| Readable { open, complete, source });
-        if made.as_ref().is_some_and(|made| made.complete && is_whole(&made.open)) {
-            return Ok(made);
-        }
-        Ok(self.brought_from_far(record).or(made))
-    }
-
-    /// (T22) The copy of a container far away, unless it is damaged or cannot be read now: then it is as if there were none.
-    fn brought_from_far(&self, record: &ContainerRecord) -> Left {
-        let name = ContainerName { id: record.id, class: record.class };
-        let (volume, repository) = (self.containers.volume(), self.containers.repository());
-        match read_far(volume, repository, name, record.stored_bytes) {
-            Ok(open) => Some(Readable { open: Arc::new(open), complete: true, source: RepairSource::Bucket }),
-            Err(ContainerError::Volume(VolumeError::NotFound { .. })) => None,
-            Err(error) => {
-                tracing::warn!(container = %record.id, %error, "the copy of a damaged container in the bucket cannot be used");
-                None
-            }
-        }
-    }
-
-    fn made_by_parity(&self, record: &ContainerRecord) -> Result<Option<(OpenContainer, bool)>, EngineError> {
         let container = record.id;
         let Some(number) = self.catalog.parity_group_of(container)? else { return Ok(None) };
         let (volume, repository) = (self.containers.volume(), self.containers.repository());
@@ -205,19 +170,16 @@ impl ChunkStore {
         if record.state == ContainerState::Condemned {
             return Ok((None, false));
         }
-        if let Some(made) = self.made_again(&record)? {
-            if made.source == RepairSource::Parity {
-                self.parity.read();
-            }
-            tracing::warn!(%container, made.complete, ?made.source, "reading a damaged container from elsewhere");
-            return Ok((Some(made), true));
+        if let Some((open, complete)) = self.made_again(&record)? {
+            self.parity.read();
+            tracing::warn!(%container, complete, "reading a damaged container as parity makes it again");
+            return Ok((Some((Arc::new(open), complete)), true));
         }
         match salvage(self.containers.volume(), self.containers.repository(), owner_of(&record)) {
             Ok(salvaged) => {
                 let regions = salvaged.open.directory().region_count();
                 tracing::warn!(%container, regions, complete = salvaged.complete, "reading what is left of a damaged container");
-                let (open, complete) = (Arc::new(salvaged.open), salvaged.complete);
-                Ok((Some(Readable { open, complete, source: RepairSource::Rest }), false))
+                Ok((Some((Arc::new(salvaged.open), salvaged.complete)), false))
             }
             Err(error) => match EngineError::from(error) {
                 error if error.is_no_verdict() => Err(error),

@@ -50,7 +50,6 @@ mod scrub;
 mod sealed;
 mod sessions;
 mod shared;
-mod spare;
 mod starting;
 mod statistics;
 mod stopping;

@@ -134,21 +134,3 @@ fn what_lies_there_alone_is_read_once_a_year() {
     let found = audit(None);
     assert_eq!((found.findings(), found.audited.read), (vec![], 0));
 }
-
-/// (T22)
-#[test]
-fn the_copy_there_is_opened_although_one_is_here() {
-    let (world, bucket, process) = scene(false);
-    let one = name(&container(1));
-    world.local.replace(&one, vec![8; 4000]);
-    let read = || process.volume.open_far(&one)?.read_vec(&one, 0, 4000);
-    assert_eq!(read().unwrap(), [7; 4000]);
-    process.volume.shared.record.note_frozen(&one, "GLACIER").unwrap();
-    assert!(matches!(read(), Err(VolumeError::NotReadableNow { .. })), "nothing is thawed for it");
-    process.volume.shared.record.note_frozen(&one, "STANDARD").unwrap();
-    process.volume.shared.record.note_flaw(&one, Some(&Flaw::Content), 0).unwrap();
-    assert!(matches!(read(), Err(VolumeError::Io { .. })));
-    process.volume.remove(&one).unwrap();
-    assert!(matches!(read(), Err(VolumeError::NotFound { .. })));
-    drop(bucket);
-}
