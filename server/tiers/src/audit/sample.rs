@@ -11,7 +11,7 @@ use holdfast_volume::{BlobChecksum, BlobName, VolumeError};
 use super::Audit;
 use crate::compare::has_sum;
 use crate::error::CopyError;
-use crate::record::{Known, Record, RecordError};
+use crate::record::{Flaw, Known, Record, RecordError};
 use crate::shared::Shared;
 
 const YEAR_MS: i64 = 365 * 24 * 3_600_000;
@@ -63,11 +63,13 @@ impl Sample {
 }
 
 impl Audit<'_> {
-    /// Reads an object that is as it should be by all that the bucket tells of it, if it lies there alone and its moment has
-    /// come. `false`: it does not read as what was sent.
+    /// Reads an object that is as it should be by all that the bucket tells of it, if it lies there alone, and its moment has
+    /// come or it was lost when it was looked at last. `false`: it does not read as what was sent.
     pub(super) fn reads_well(&mut self, known: &Known, is_archived: bool) -> Result<bool, CopyError> {
         let Shared { local, .. } = self.shared;
-        if is_archived || !self.sample.has(&known.name) {
+        // What could not be read once has the same length, tag and checksum ever after.
+        let was_lost = known.flaw.as_ref().is_some_and(Flaw::is_loss);
+        if is_archived || !(was_lost || self.sample.has(&known.name)) {
             return Ok(true);
         }
         match local.open(&known.name) {
@@ -82,7 +84,7 @@ impl Audit<'_> {
         };
         self.audited.read += u64::from(is_sound.is_some());
         self.audited.read_bytes += is_sound.map_or(0, |_| known.len);
-        Ok(is_sound != Some(false))
+        Ok(is_sound.unwrap_or(!was_lost))
     }
 
     /// Reads an object: whether it has this checksum; `None`: it cannot be read now.
@@ -97,6 +99,11 @@ impl Audit<'_> {
                 Err(error) if error.proves_damage() => {}
                 // Removed since the listing, or in an archive.
                 Err(VolumeError::NotFound { .. } | VolumeError::NotReadableNow { .. }) => return Ok(None),
+                // The bucket answers, but for this one: the others are looked at all the same.
+                Err(error) if self.shared.remote.store.stat(&known.name).is_ok() => {
+                    tracing::warn!(name = %known.name, %error, "an object of the bucket cannot be read now");
+                    return Ok(None);
+                }
                 Err(error) => return Err(CopyError::Remote(error)),
             }
         }
