@@ -225,6 +225,8 @@ fn merge(tx: &Transaction<'_>, rename: &Rename, from: [u8; 16], to: [u8; 16]) ->
     if rename.kind == Named::Job {
         return join(tx, rename.namespace, Named::Job, from, to);
     }
+    // Of two newest restore points one is left. Numbers may change which that is.
+    let taken = usage::newest_bytes(tx, from)?.unwrap_or(0);
     // A number that both have is taken once.
     tx.execute(
         "UPDATE backups SET ordinal = ordinal + (SELECT max(ordinal) FROM backups WHERE vm_id IN (?1, ?2)) \
@@ -232,8 +234,6 @@ fn merge(tx: &Transaction<'_>, rename: &Rename, from: [u8; 16], to: [u8; 16]) ->
         params![from, to],
     )
     .or_error("write")?;
-    // Of two newest restore points one is left.
-    let taken = usage::newest_bytes(tx, from)?.unwrap_or(0);
     usage::of_vm(tx, rename.namespace, to, || join(tx, rename.namespace, Named::Vm, from, to))?;
     usage::change(tx, rename.namespace, "protected_bytes", -taken)?;
     commit_numbers::note_number(tx, commit_numbers::latest_of_vm(tx, to)?)
