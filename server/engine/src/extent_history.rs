@@ -129,15 +129,17 @@ impl<'a> Comparison<'a> {
         let current = self.current;
         let total = self.history.total;
         let pages = total.div_ceil(PAGE_EXTENTS as u64);
+        let extents = |page: u64| (PAGE_EXTENTS as u64).min(total - page * PAGE_EXTENTS as u64);
         let differs = |page: &u64| current.page_name(*page) != before.page_name(*page);
-        let differing = (0..pages).filter(differs).count();
-        let step = differing.div_ceil((self.reads_left / 4).max(1)).max(1);
+        let differing: Vec<u64> = (0..pages).filter(differs).collect();
+        let same = total - differing.iter().map(|page| extents(*page)).sum::<u64>();
+        let step = differing.len().div_ceil((self.reads_left / 4).max(1)).max(1);
+        // The same share of what is as it was.
+        self.history.compared = same / step as u64;
         let mut overwritten = Vec::new();
-        for page in (0..pages).step_by(step) {
-            self.history.compared += (PAGE_EXTENTS as u64).min(total - page * PAGE_EXTENTS as u64);
-            if differs(&page) {
-                overwritten.extend(self.page(page, before)?);
-            }
+        for page in differing.into_iter().step_by(step) {
+            self.history.compared += extents(page);
+            overwritten.extend(self.page(page, before)?);
         }
         Ok(overwritten)
     }

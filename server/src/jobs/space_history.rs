@@ -29,6 +29,10 @@ impl Job for SpaceHistory {
     }
 
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {
+        // What cannot be recorded need not be looked for.
+        if self.engine.read_only_reason().is_some() || budget.must_stop() {
+            return Ok(Step::Idle(INTERVAL));
+        }
         let catalog = self.engine.catalog();
         let containers = catalog.container_totals(None)?;
         let found = space_now(catalog, &containers, self.tiers.as_deref(), self.clock.now_ms())?;

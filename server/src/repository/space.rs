@@ -10,9 +10,13 @@ use crate::error::ServiceError;
 
 const DAY_MS: i64 = 86_400_000;
 
+/// The kind of blobs that data is in.
+const CONTAINERS: &str = "containers";
+
 /// What it takes now, as of today. `containers`: all of them, added up.
 ///
-/// What lies in the bucket alone counts as data: only data moves there, but for a server whose data lives there.
+/// What lies in the bucket alone counts as data as far as there is any here: what moves there is data, but for a server whose data
+/// lives there. Snapshots of the catalog do not count: this figure is in them.
 ///
 /// # Errors
 /// The catalog's; the record's.
@@ -36,13 +40,16 @@ pub(crate) fn space_now(
     };
     let Some(tiers) = tiers else { return Ok(space) };
     let (places, _) = tiers.places(now_ms)?;
-    let alone = places.iter().map(|place| place.bucket.bytes).fold(0, u64::saturating_add);
-    space.data_bytes = space.data_bytes.saturating_sub(alone);
-    for of in tiers.totals(now_ms).map_err(record_error)?.classes {
-        space.bucket_bytes = space.bucket_bytes.saturating_add(of.bytes);
-        if is_archive(&of.class) {
-            space.archive_bytes = space.archive_bytes.saturating_add(of.bytes);
+    for place in places.iter().filter(|place| place.kind == CONTAINERS) {
+        let mut alone = place.bucket.bytes;
+        for here in [&mut space.data_bytes, &mut space.condemned_bytes, &mut space.recipe_bytes] {
+            let gone = alone.min(*here);
+            (*here, alone) = (*here - gone, alone - gone);
         }
+        space.bucket_bytes = place.both.bytes.saturating_add(place.bucket.bytes);
     }
+    let archived = tiers.totals(now_ms).map_err(record_error)?.classes;
+    let archived = archived.iter().filter(|of| is_archive(&of.class)).map(|of| of.bytes);
+    space.archive_bytes = archived.fold(0, u64::saturating_add);
     Ok(space)
 }

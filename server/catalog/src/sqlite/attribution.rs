@@ -108,15 +108,18 @@ impl Sums {
     }
 }
 
-/// Leaves the last day of each week of what is no longer kept daily.
+/// Leaves the last day of each week of what is no longer kept daily. It counts from the day before the newest one, so that a
+/// clock that was ahead for a night takes nothing along; what that night recorded goes once the clock is right.
 fn thin(tx: &Transaction<'_>, today: i32) -> Result<()> {
-    let (weekly, oldest) = (today.saturating_sub(DAILY), today.saturating_sub(KEPT_DAYS));
-    tx.execute("DELETE FROM attributed_days WHERE day < ?", [oldest]).or_error("write")?;
-    // Earlier weeks were thinned before.
-    let days: Vec<i32> = tx
-        .prepare_cached("SELECT DISTINCT day FROM attributed_days WHERE day >= ? AND day <= ? ORDER BY day")
-        .and_then(|mut s| s.query_map([weekly.saturating_sub(14), weekly], |row| row.get(0))?.collect())
+    tx.execute("DELETE FROM attributed_days WHERE day > ?", [today]).or_error("write")?;
+    let mut days: Vec<i32> = tx
+        .prepare_cached("SELECT DISTINCT day FROM attributed_days ORDER BY day")
+        .and_then(|mut s| s.query_map([], |row| row.get(0))?.collect())
         .or_error("read")?;
+    let Some(newest) = days.iter().rev().nth(1).copied() else { return Ok(()) };
+    let (weekly, oldest) = (newest.saturating_sub(DAILY), newest.saturating_sub(KEPT_DAYS));
+    tx.execute("DELETE FROM attributed_days WHERE day < ?", [oldest]).or_error("write")?;
+    days.retain(|day| (oldest..=weekly).contains(day));
     for pair in days.windows(2) {
         if let [day, later] = pair
             && day.div_euclid(7) == later.div_euclid(7)

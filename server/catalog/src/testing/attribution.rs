@@ -134,8 +134,16 @@ fn each_day_is_kept_for_a_while_then_one_a_week(f: &Fixture) {
     let days: Vec<i32> = kept.iter().map(|day| day.day).collect();
     let had = |day: &i32| !(200..230).contains(day) || day % 9 == 0;
     let weekly = |day: &i32| (day + 1..500).find(had).is_none_or(|next| next / 7 > day / 7);
-    let expected: Vec<i32> = (133..500).filter(had).filter(|day| *day >= 499 - 60 || weekly(day)).collect();
+    let expected: Vec<i32> = (132..500).filter(had).filter(|day| *day >= 498 - 60 || weekly(day)).collect();
     assert_eq!(days, expected);
+
+    // A clock that is ahead for a night.
+    for day in [5000, 500] {
+        f.record_attribution(&AttributionRecord { at_ms: day * DAY_MS, ..found(f, &made) }).unwrap();
+    }
+    let kept = f.attributed_days(AttributedBy::Job, f.default.id, "weekly").unwrap();
+    let days: Vec<i32> = kept.iter().map(|day| day.day).collect();
+    assert!(days.len() > 100 && days[days.len() - 2..] == [499, 500], "{days:?}");
 }
 
 fn what_does_not_add_up_is_refused(f: &Fixture) {
