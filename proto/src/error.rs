@@ -15,7 +15,7 @@ pub const RETRY_AFTER_METADATA: &str = "retry-after";
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:tt, $grpc:ident, $exit:literal;)*) => {
-        /// What went wrong, as a stable word: the same as in gRPC and for exit codes
+        /// The error as a stable word: the same as in gRPC and for exit codes
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub enum ErrorCode { $($(#[$doc])* #[serde(rename = $text)] $name,)* }

@@ -500,7 +500,7 @@ CREATE TABLE token_vm_patterns (
 ) STRICT, WITHOUT ROWID;
 
 -- Records of tokens that end by themselves: logins in browsers, with the CSRF token as payload. Of the cookie only a hash:
--- whoever reads this table cannot log in with it. Rights are those of the token, asked for at every call, so a record is worth
+-- anyone who reads this table cannot log in with it. Rights are those of the token, asked for at every call, so a record is worth
 -- nothing once its token has ended.
 CREATE TABLE expiring_records (
     id_hash    BLOB    NOT NULL PRIMARY KEY CHECK (length(id_hash) = 32),

@@ -1,7 +1,7 @@
 //! Everything that cargo builds for tests, compiled and linted in one pass, and the test programs it leaves.
 //!
 //! `cargo clippy` would check all dependencies first, for metadata that a build cannot use: half as much work again. The
-//! linter is a compiler, so it compiles here, and whoever comes after it with the same [`one_pass`] finds all of it built.
+//! linter is a compiler, so it compiles here, and every later command with the same [`one_pass`] finds all of it built.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -74,7 +74,7 @@ pub(crate) fn build(programs: &mut Vec<Program>) -> Result<()> {
     Ok(())
 }
 
-/// What the compiler or the linter says in a line of cargo's; dependencies are not asked.
+/// The text of a warning or error in a line of cargo's; dependencies are not linted.
 fn complaint(line: &str) -> Option<String> {
     let message: Value = serde_json::from_str(line).ok()?;
     Some(message.get("message")?.get("rendered")?.as_str()?.to_owned())

@@ -19,7 +19,7 @@ use crate::web;
 /// Tells tests to leave nothing out.
 pub(crate) const SLOW: &str = "HOLDFAST_SLOW_TESTS";
 
-/// What they leave out otherwise.
+/// The line that says what tests leave out otherwise.
 const LEFT_OUT: &str = "Left out without --slow: 99 of 100 power failures of everything at once; for each write of the other \
                         lives that power fails in, one of the two outcomes (lost, done)";
 
@@ -28,7 +28,7 @@ const THREADS: &str = "RUST_TEST_THREADS";
 
 const END_TO_END: &str = "e2e";
 
-/// Whatever takes longest begins first, so that it is not what everything waits for at the end.
+/// The longest programs begin first, so that nothing waits for them at the end.
 const LONGEST_FIRST: [&str; 4] = [END_TO_END, BROWSER, "holdfast_engine", "power_loss"];
 
 pub(crate) const BROWSER: &str = "web: browser";

@@ -131,7 +131,7 @@ async fn read(mut body: ResponseBody<Body>) -> Result<Vec<u8>, ClientError> {
     Ok(text)
 }
 
-/// What an answer that is no success says. One without a problem comes from something in between.
+/// The error that a refusal stands for. One without a problem comes from something in between.
 fn refusal(status: StatusCode, headers: &HeaderMap, text: &[u8]) -> ClientError {
     let passes = headers.contains_key(RETRY_AFTER_METADATA);
     if let Ok(Problem { code, detail, .. }) = serde_json::from_slice(text) {

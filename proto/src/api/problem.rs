@@ -14,10 +14,10 @@ pub struct Problem {
     /// The HTTP status
     #[cfg_attr(feature = "schema", schema(example = 400))]
     pub status: u16,
-    /// What went wrong, as a stable word: the same as in gRPC and for exit codes
+    /// The error as a stable word: the same as in gRPC and for exit codes
     #[cfg_attr(feature = "schema", schema(example = "invalid"))]
     pub code: ErrorCode,
-    /// What happened, to which object, and what to do
+    /// The event, its object, and what to do
     pub detail: String,
 }
 

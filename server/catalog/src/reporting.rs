@@ -182,7 +182,7 @@ impl Catalog {
         self.write(|tx| sqlite::space_days::record(tx, found))
     }
 
-    /// What the repository took on the days from `first` to `last` on which it was looked at, in order.
+    /// Space used on the days from `first` to `last` that have a record, in order.
     pub fn space_days(&self, first: i32, last: i32) -> Result<Vec<SpaceDay>> {
         self.report(|c| sqlite::space_days::between(c, first, last))
     }

@@ -250,7 +250,7 @@ impl LockedNeeds {
         Self { core: Arc::clone(core), known: Known::new(), classes: HashMap::new() }
     }
 
-    /// What a restore point needs: all but what every restore point needs, whose repository it is and the keys. `None`: it is
+    /// Blobs that a restore point needs: all but what every restore point needs, whose repository it is and the keys. `None`: it is
     /// not there, or its point is about to be sealed anew. `go_on` is told what was read, and says whether to.
     ///
     /// # Errors

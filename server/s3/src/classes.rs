@@ -25,7 +25,7 @@ pub(crate) fn class_of(class: Option<StorageClass>, archive: Option<&ArchiveStat
     class.map(|class| class.as_str().to_owned())
 }
 
-/// What HEAD tells, of an object that is there, or of this version of it.
+/// Asks HEAD about an object that is there, or about this version of it.
 pub(crate) fn look(
     client: &Arc<S3Client>,
     name: &BlobName,

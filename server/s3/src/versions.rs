@@ -88,7 +88,7 @@ pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<
     }
 }
 
-/// What is known of an object that is to lie there again.
+/// An object that is to be brought back, as the record knows it.
 pub(crate) struct Wanted<'a> {
     /// In bytes.
     pub(crate) len: u64,

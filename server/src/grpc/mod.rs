@@ -82,7 +82,7 @@ pub(crate) fn calls(app: Arc<App>) -> Counted<Gate<Routes>> {
     count_calls.layer(Gate::new(app, calls))
 }
 
-/// What agents may cost below their calls, and what they are waited for.
+/// Bounds of agents' connections below their calls, and how long they are waited for.
 pub(crate) fn protocol(app: &App) -> Protocol {
     let windows = Windows::new(app.budget.windows_bytes, app.budget.connections);
     Protocol { windows: Some(windows), ..PROTOCOL }

@@ -2,7 +2,8 @@
 //!
 //! It looks at locked restore points of which that is not known yet (their recipes say what they need), then extends what is
 //! behind in batches, again and again. Where it is, is in the record but for the place in a look, which begins anew after a
-//! stop. It runs when all is copied, or an hour after the last look where copies do not catch up.
+//! stop. It runs when all is copied, or an hour after the last look where copies do not catch up. A restore point whose recipes
+//! cannot be read now is passed by, and told of when all others stay.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,13 +58,16 @@ enum Phase {
     #[default]
     Waiting,
     Looking(Look),
-    Extending(Extending),
+    /// With why a restore point could not be looked at.
+    Extending(Extending, Option<EngineError>),
 }
 
 /// A look at all locked restore points.
 struct Look {
     needs: LockedNeeds,
     after: Option<BackupId>,
+    /// Why the first of those that were passed by could not be read.
+    failed: Option<EngineError>,
 }
 
 impl fmt::Debug for Phase {
@@ -71,7 +75,7 @@ impl fmt::Debug for Phase {
         f.write_str(match self {
             Self::Waiting => "Waiting",
             Self::Looking(_) => "Looking",
-            Self::Extending(_) => "Extending",
+            Self::Extending(..) => "Extending",
         })
     }
 }
@@ -98,7 +102,7 @@ impl BucketRetention {
         }
         copies.begin_locked_points()?;
         state.looked_ms = Some(now_ms);
-        state.phase = Phase::Looking(Look { needs: self.engine.locked_needs()?, after: None });
+        state.phase = Phase::Looking(Look { needs: self.engine.locked_needs()?, after: None, failed: None });
         Ok(true)
     }
 
@@ -118,6 +122,11 @@ impl BucketRetention {
                 let needed = look.needs.of(*backup, &mut |_| !budget.must_stop());
                 let needed = match needed {
                     Err(EngineError::Stopped) => return Ok(false),
+                    // (T18) What it needed when it was read last stays; the others must not wait for it.
+                    Err(error) if error.is_no_verdict() => {
+                        look.failed.get_or_insert(error);
+                        None
+                    }
                     needed => needed?,
                 };
                 if let Some(needed) = needed {
@@ -147,12 +156,15 @@ impl BucketRetention {
                     if self.look(look, budget)? {
                         let took_ms = self.clock.now_ms().saturating_sub(state.looked_ms.unwrap_or_default());
                         state.look_took = Duration::from_millis(u64::try_from(took_ms).unwrap_or_default());
-                        state.phase = Phase::Extending(Extending::default());
+                        state.phase = Phase::Extending(Extending::default(), look.failed.take());
                     }
                 }
-                Phase::Extending(extending) => {
+                Phase::Extending(extending, failed) => {
                     let extended = self.tiers.copies.extend_some(extending, &|| budget.must_stop())?;
                     if !extended.more {
+                        if let Some(error) = failed.take() {
+                            return Err(error.into());
+                        }
                         state.phase = Phase::Waiting;
                         let rest = state.look_took.saturating_mul(REST);
                         return Ok(Step::Idle(rest.clamp(INTERVAL, REST_MAX)));

@@ -12,7 +12,7 @@ use crate::repository::{Tiers, space_now};
 /// Between two looks. What counts of a day is the last one.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// See the module's text.
+/// Records the day's space used, once an hour.
 ///
 /// A step is one transaction of one row, after a walk over the rows of all containers and, where there is a bucket, over the
 /// record of what lies in it. A crash loses at most an hour of the day.

@@ -1,4 +1,4 @@
-//! What the repository takes, by place and by what it is.
+//! Space used, by place and kind.
 
 use holdfast_engine::catalog::{Catalog, ContainerState, ContainerTotals, SpaceDay};
 use holdfast_engine::ids::ContainerClass;
@@ -13,10 +13,10 @@ const DAY_MS: i64 = 86_400_000;
 /// The kind of blobs that data is in.
 const CONTAINERS: &str = "containers";
 
-/// What it takes now, as of today. `containers`: all of them, added up.
+/// Space used now, as of today. `containers`: all of them, added up.
 ///
-/// What lies in the bucket alone counts as data as far as there is any here: what moves there is data, but for a server whose data
-/// lives there. Snapshots of the catalog do not count: this figure is in them.
+/// Containers in the bucket alone are taken off data as far as there is any here: data is what moves there, but for a server whose
+/// data lives there. Snapshots of the catalog do not count: this figure is in them.
 ///
 /// # Errors
 /// The catalog's; the record's.

@@ -1,6 +1,6 @@
-//! What the repository took on a day.
+//! Space used on a day.
 
-/// What the repository took by the end of a day, as it was last looked at.
+/// Space used by the end of a day, as last recorded on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpaceDay {
     /// Days since 1970-01-01, in UTC.
@@ -12,14 +12,14 @@ pub struct SpaceDay {
     pub parity_bytes: u64,
     /// Containers in the data folder that are to go.
     pub condemned_bytes: u64,
-    /// What lies in the bucket, whether or not it lies here too.
+    /// Containers in the bucket, whether or not they are in the data folder too.
     pub bucket_bytes: u64,
     /// Bytes in the bucket that lie in an archive.
     pub archive_bytes: u64,
 }
 
 impl SpaceDay {
-    /// What is taken of the data folder.
+    /// Space used in the data folder.
     pub fn here_bytes(&self) -> u64 {
         [self.data_bytes, self.recipe_bytes, self.parity_bytes, self.condemned_bytes]
             .into_iter()

@@ -201,7 +201,7 @@ pub(crate) fn groups(
     Ok(found)
 }
 
-/// Of the namespace, or of the VM or job of that name in it.
+/// Reads the sums of the namespace, or of the VM or job of that name in it.
 pub(crate) fn days(
     connection: &Connection,
     by: AttributedBy,

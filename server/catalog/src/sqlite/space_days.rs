@@ -1,4 +1,4 @@
-//! What the repository took, day by day.
+//! Space used, day by day.
 
 use rusqlite::{Connection, Row, Transaction, params};
 

@@ -1,4 +1,4 @@
-//! What namespaces take: sums over other tables, so that asking costs one row. Who writes or removes a row that counts
+//! Usage of namespaces: sums over other tables, so that asking costs one row. Who writes or removes a row that counts
 //! changes the sum in the same transaction.
 
 use holdfast_types::ids::NamespaceId;

@@ -28,14 +28,14 @@ pub(super) struct Capacity {
     used: Used,
     catalog_bytes: u64,
     index_bytes: u64,
-    /// What was used by the end of each day since the first that was looked at, without gaps
+    /// Space used by the end of each day since the first on record, without gaps
     history: Vec<StoredDay>,
     /// null: not enough days yet
     growth: Option<GrowthRate>,
     forecast: Outlook,
 }
 
-/// What the bytes are, and where they lie
+/// Used bytes by kind and place
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = UsedBytes)]
 struct Used {
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(without_gaps(&[day(20, 5)], day(14, 9)), [day(14, 9)], "a clock that was set back");
     }
 
-    /// What is freed each day is what was added: 90 daily restore points are kept.
+    /// Each day frees as much as it adds: 90 daily restore points are kept.
     #[test]
     fn what_retention_keeps_flat_is_not_growing() {
         let days: Vec<u64> = (0..90).map(|day| 900 * GIB + (day % 2) * GIB / 8).collect();

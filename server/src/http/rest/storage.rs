@@ -378,7 +378,7 @@ pub(super) async fn get(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AttributedQuery {
-    /// What it is [default: vm]
+    /// Kind of the group [default: vm]
     #[param(value_type = Option<http::AttributedBy>)]
     by: Option<String>,
     /// The namespace that it is in, or that it is
@@ -387,7 +387,7 @@ pub(super) struct AttributedQuery {
     name: Option<String>,
 }
 
-/// What one of them took, day by day
+/// The part of one group, day by day
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AttributedHistory {
     /// Each day with a round of reclaim in the last two months, before that one a week, for a year
@@ -405,7 +405,7 @@ struct AttributedDay {
     attributed_bytes: u64,
 }
 
-/// What a namespace, a VM or a job took over time
+/// The part of a namespace, a VM or a job over time
 ///
 /// As rounds of reclaim counted it, also of restore points that were deleted since.
 #[utoipa::path(get, path = "/attribution/history", tag = "details", params(AttributedQuery),

@@ -1,4 +1,4 @@
-//! What proves that an object of the bucket is what was sent: before the first audit, beside what is cold, and once a year.
+//! Proofs that an object of the bucket is what was sent: before the first audit, beside what is cold, and once a year.
 
 use holdfast_volume::Ends;
 use parking_lot::Mutex;

@@ -2,18 +2,25 @@
 //! audit when it does not, and brought back when someone deleted it.
 
 use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_bucket::{Op, Retention};
 use holdfast_tests::disk::noise;
+use holdfast_tests::repository::{files, give_to};
 use holdfast_tests::web::get;
 use holdfast_tests::{Disk, Server, tasks, wait_for};
+use rustix::process::getuid;
 use serde_json::{Value, json};
 
 use super::{Site, stop};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// No one's.
+const USER: u32 = 54_321;
 
 const COMPLIANCE: &str = "encryption = \"on\"\ns3_object_lock = \"compliance\"\n";
 
@@ -112,6 +119,40 @@ fn what_locked_points_need_stays_as_long_as_they_do() {
     assert_eq!((&told["mode"], &told["failure"]), (&json!("compliance"), &Value::Null), "{told}");
     let text = get(&server, "/metrics", &server.admin_token()).text();
     assert!(text.contains("holdfast_bucket_retained_objects"), "{text}");
+    stop(server);
+}
+
+/// (T18)
+#[test]
+fn a_restore_point_that_cannot_be_read_now_ends_no_lock_of_others() {
+    let site = Site::locking(COMPLIANCE);
+    let data_dir = site.path("repository");
+    let server = site.start(&data_dir);
+    for (seed, vm) in [(61, "web"), (62, "free")] {
+        let disk = Disk::of_noise(site.path(vm), seed, 3 << 20);
+        server.agent().back_up(vm, &[disk.arg()]);
+    }
+    site.wait_up_to_date(&data_dir);
+    stop(server);
+    let containers = files(&data_dir.join("blobs/containers"));
+    let recipe = containers.iter().find(|path| path.to_string_lossy().contains(".recipe")).unwrap();
+    // Root may read everything.
+    let mut options = Server::options().args(&["--config", site.config.to_str().unwrap()]);
+    if getuid().is_root() {
+        give_to(site.folder.path(), USER);
+        options = options.user(USER);
+    }
+    fs::set_permissions(recipe, Permissions::from_mode(0o0)).unwrap();
+
+    let server = options.start(&data_dir);
+    lock(&server, "web", "2d");
+    lock(&server, "free", "2d");
+    wait_for("the other restore point", || {
+        let retention = site.status(&data_dir)["retention"].clone();
+        (!retention["failure"].is_null() && retention["kept_points"] == 1).then_some(())
+    });
+    fs::set_permissions(recipe, Permissions::from_mode(0o600)).unwrap();
+    wait_for("both", || (site.status(&data_dir)["retention"]["kept_points"] == 2).then_some(()));
     stop(server);
 }
 

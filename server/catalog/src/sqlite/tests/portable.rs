@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Files about SQLite itself: connections, its log, copies, repair; and the schema, which each database has its own of.
 const OF_SQLITE: [&str; 6] = ["connection.rs", "heal.rs", "log.rs", "schema.rs", "snapshot.rs", "testing.rs"];
 
-/// What only SQLite understands.
+/// Constructs that only SQLite understands.
 const WORDS: [&str; 19] = [
     "\"+\"",
     "INSERT OR ",
@@ -29,7 +29,7 @@ const WORDS: [&str; 19] = [
     "zeroblob(",
 ];
 
-/// What of a text of Rust is SQLite's alone.
+/// Finds the constructs in the text of a source file.
 fn offences(text: &str) -> Vec<String> {
     let code: Vec<&str> = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).collect();
     // Texts that go on in the next line end with a backslash.
