@@ -382,8 +382,7 @@ CREATE TABLE squeezed (
     level        INTEGER NOT NULL CHECK (level BETWEEN 1 AND 22)
 ) STRICT;
 
--- Whose the live bytes of data containers are, as of the last time that was found out. One row; rows of the next
--- of what has gone since go with it.
+-- The last round that found out whose the live bytes of data containers are. One row.
 CREATE TABLE attribution (
     only_row   INTEGER NOT NULL PRIMARY KEY CHECK (only_row = 1),
     at_ms      INTEGER NOT NULL,
@@ -400,8 +399,7 @@ CREATE TABLE attributed_backups (
     attributed_bytes INTEGER NOT NULL CHECK (attributed_bytes >= exclusive_bytes)
 ) STRICT, WITHOUT ROWID;
 
--- What a namespace, a VM or a job took, as the last round of each day found: every day of two months, then a day a week, for
--- a year. Sums of their own, because the rows above go with their restore points, and the oldest has what all share.
+-- Sums of namespaces, VMs and jobs, as the last round of each day found: 60 days, before them the last of each of 44 weeks. Sums of their own, because the rows above go with their restore points, and the oldest has what all share.
 CREATE TABLE attributed_days (
     subject          TEXT    NOT NULL CHECK (subject IN ('namespace', 'vm', 'job')),
     subject_id       BLOB    NOT NULL CHECK (length(subject_id) = 16),
@@ -413,8 +411,7 @@ CREATE TABLE attributed_days (
     attributed_bytes INTEGER NOT NULL CHECK (attributed_bytes >= 0),
     PRIMARY KEY (subject, subject_id, day)
 ) STRICT, WITHOUT ROWID;
-
-CREATE INDEX attributed_days_day ON attributed_days (day, subject);
+CREATE INDEX attributed_days_by_day ON attributed_days (day, subject);
 
 -- What the repository took by the end of each day, as it was last looked at.
 CREATE TABLE space_days (
@@ -425,7 +422,7 @@ CREATE TABLE space_days (
     recipe_bytes    INTEGER NOT NULL CHECK (recipe_bytes >= 0),
     parity_bytes    INTEGER NOT NULL CHECK (parity_bytes >= 0),
     condemned_bytes INTEGER NOT NULL CHECK (condemned_bytes >= 0),
-    -- In the bucket, and there in an archive.
+    -- Containers in the bucket; objects there in an archive, also those that are to go.
     bucket_bytes    INTEGER NOT NULL CHECK (bucket_bytes >= 0),
     archive_bytes   INTEGER NOT NULL CHECK (archive_bytes >= 0)
 ) STRICT, WITHOUT ROWID;

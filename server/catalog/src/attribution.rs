@@ -43,14 +43,15 @@ impl Catalog {
         self.report_sorted(|c, room| attribution::groups(c, by, namespaces, limit, room))
     }
 
-    /// Sums of a namespace (`name` is not looked at), or of the VM or job of that name in it, in order of days: of every
-    /// day with a round in the last two months, before that of one a week, for a year.
+    /// Sums of a namespace (`name` is not looked at), or of the VM or job of that name in it, in order of days up to
+    /// `last`: of the last 60 days with a round, before them of one a week, for a year.
     pub fn attributed_days(
         &self,
         by: AttributedBy,
         namespace: NamespaceId,
         name: &str,
+        last: i32,
     ) -> Result<Vec<AttributedDay>> {
-        self.report(|c| attribution::days(c, by, namespace, name))
+        self.report(|c| attribution::days(c, by, namespace, name, last))
     }
 }

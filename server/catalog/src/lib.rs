@@ -83,7 +83,7 @@ pub use rows::{
     TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus, Usage, Verification, VmOwner, VmRecord,
     WithinBackup,
 };
-pub use sqlite::{Catalog, discard_copies, give_up_room};
+pub use sqlite::{Catalog, day_of, discard_copies, give_up_room};
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 
 /// Namespaces one filter may name.

@@ -21,7 +21,7 @@ use crate::points::PointName;
 use crate::recipe::{NodeSource, TreeReader, WalkError};
 use crate::store::{Domain, NodeReader};
 
-/// Nodes of which is remembered what they need: 262,144 × (32 + 24 + some 10 × 8) bytes are 35 MiB. With more, it begins
+/// Nodes of which is remembered what they need: 262,144 × (32 + 24 + some 10 × 16) bytes are 54 MiB. With more, it begins
 /// to forget, and some are read again.
 const KNOWN_MAX: usize = 1 << 18;
 

@@ -33,7 +33,7 @@ pub(crate) struct Growth {
 ///
 /// A straight line is fitted (least squares) to the bytes stored at the end of each day. Its slope is the growth; the
 /// slope's standard error gives the interval, widened for days that resemble their neighbours (the residuals
-/// of a sum that only grows are correlated, and treating them as independent would promise too much). The free space
+/// of a sum are correlated, and treating them as independent would promise too much). The free space
 /// divided by the slope and by the interval's ends gives the dates.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Forecast {

@@ -1,14 +1,12 @@
 //! Space used, by place and kind.
 
-use holdfast_engine::catalog::{Catalog, ContainerState, ContainerTotals, SpaceDay};
+use holdfast_engine::catalog::{Catalog, ContainerState, ContainerTotals, SpaceDay, day_of};
 use holdfast_engine::ids::ContainerClass;
 use holdfast_tiers::is_archive;
 
 use super::Tiers;
 use super::tiers::record_error;
 use crate::error::ServiceError;
-
-const DAY_MS: i64 = 86_400_000;
 
 /// The kind of blobs that data is in.
 const CONTAINERS: &str = "containers";
@@ -31,7 +29,7 @@ pub(crate) fn space_now(
     };
     let in_use = |class| sum(&|of| of.class == class && of.state != ContainerState::Condemned);
     let mut space = SpaceDay {
-        day: i32::try_from(now_ms.div_euclid(DAY_MS)).unwrap_or_default(),
+        day: day_of(now_ms),
         data_bytes: in_use(ContainerClass::Data),
         recipe_bytes: in_use(ContainerClass::Recipe),
         parity_bytes: catalog.parity_totals()?.stored_bytes,

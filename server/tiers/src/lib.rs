@@ -36,6 +36,7 @@
 //! - What was thawed and is kept here is checked whenever it is read, and counts as no copy (T16).
 //! - What the bucket has lost is copied again from here (T13), or counts for nothing until it is back (T14).
 //! - What locked restore points need stays there as long as they do, and is only ever extended (T17, T18).
+//! - An object is what was sent only by the checksum that was sent, and what lies there alone is read once a year (T20, T21).
 //! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
 //!
 //! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob

@@ -138,7 +138,7 @@ export const DEFINITIONS = define({
   reserve_bytes: { label: "Reserve", text: "Kept free so that the catalog and deletions always have room (setting: reserve).", unit: "bytes" },
   total_bytes: { label: "Capacity", text: "Size of the file system the repository lives on.", unit: "bytes" },
   repository_bytes: { label: "Repository", text: "Bytes of containers and parity in the data folder.", unit: "bytes" },
-  bucket_bytes: { label: "In the bucket", text: "Bytes in the bucket, whether or not they are in the data folder too.", unit: "bytes" },
+  bucket_bytes: { label: "In the bucket", text: "Containers in the bucket, whether or not they are in the data folder too.", unit: "bytes" },
   other_bytes: { label: "Other files", text: "Everything else on the repository's file system.", unit: "bytes" },
   growth: {
     label: "Growth",

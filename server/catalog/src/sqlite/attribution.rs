@@ -14,9 +14,9 @@ use crate::{
     BackupShareRecord, Result,
 };
 
-/// Days of which each is kept; of older ones the last of each week, for a year.
-const DAILY: i32 = 60;
-const KEPT_DAYS: i32 = 366;
+/// Days of which each is kept; of older ones the last of each of so many weeks, for a year.
+const DAILY: usize = 60;
+const WEEKS: u32 = 44;
 
 pub(crate) fn record(tx: &Transaction<'_>, found: &AttributionRecord) -> Result<()> {
     tx.execute_batch("DELETE FROM attributed_backups; DELETE FROM attribution;").or_error("write")?;
@@ -108,24 +108,21 @@ impl Sums {
     }
 }
 
-/// Leaves the last day of each week of what is no longer kept daily. It counts from the day before the newest one, so that a
-/// clock that was ahead for a night takes nothing along; what that night recorded goes once the clock is right.
+/// Leaves the last day of each week of what is no longer kept daily, and `today`. Days that were recorded are counted, not
+/// those that passed: no clock that is wrong takes more along than a day a round.
 fn thin(tx: &Transaction<'_>, today: i32) -> Result<()> {
-    tx.execute("DELETE FROM attributed_days WHERE day > ?", [today]).or_error("write")?;
-    let mut days: Vec<i32> = tx
-        .prepare_cached("SELECT DISTINCT day FROM attributed_days ORDER BY day")
+    let days: Vec<i32> = tx
+        .prepare_cached("SELECT DISTINCT day FROM attributed_days ORDER BY day DESC")
         .and_then(|mut s| s.query_map([], |row| row.get(0))?.collect())
         .or_error("read")?;
-    let Some(newest) = days.iter().rev().nth(1).copied() else { return Ok(()) };
-    let (weekly, oldest) = (newest.saturating_sub(DAILY), newest.saturating_sub(KEPT_DAYS));
-    tx.execute("DELETE FROM attributed_days WHERE day < ?", [oldest]).or_error("write")?;
-    days.retain(|day| (oldest..=weekly).contains(day));
-    for pair in days.windows(2) {
-        if let [day, later] = pair
-            && day.div_euclid(7) == later.div_euclid(7)
-        {
+    let (mut later, mut weeks) = (None, 0);
+    for day in days.into_iter().skip(DAILY) {
+        let week = Some(day.div_euclid(7));
+        weeks += u32::from(week != later);
+        if day != today && (week == later || weeks > WEEKS) {
             tx.execute("DELETE FROM attributed_days WHERE day = ?", [day]).or_error("write")?;
         }
+        later = week;
     }
     Ok(())
 }
@@ -201,12 +198,13 @@ pub(crate) fn groups(
     Ok(found)
 }
 
-/// Reads the sums of the namespace, or of the VM or job of that name in it.
+/// Reads the sums of the namespace, or of the VM or job of that name in it, up to the day `last`.
 pub(crate) fn days(
     connection: &Connection,
     by: AttributedBy,
     namespace: NamespaceId,
     name: &str,
+    last: i32,
 ) -> Result<Vec<AttributedDay>> {
     let subject = match by {
         AttributedBy::Namespace => Some(namespace.to_bytes()),
@@ -226,8 +224,10 @@ pub(crate) fn days(
         })
     };
     connection
-        .prepare_cached("SELECT * FROM attributed_days WHERE subject = ? AND subject_id = ? ORDER BY day")
-        .and_then(|mut s| s.query_map(params![by.text(), subject], read)?.collect())
+        .prepare_cached(
+            "SELECT * FROM attributed_days WHERE subject = ? AND subject_id = ? AND day <= ? ORDER BY day",
+        )
+        .and_then(|mut s| s.query_map(params![by.text(), subject, last], read)?.collect())
         .or_error("read")
 }
 

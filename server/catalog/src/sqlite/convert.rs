@@ -87,7 +87,7 @@ pub(crate) fn bad_value(
 pub(crate) const DAY_MS: i64 = 86_400_000;
 
 /// The UTC day of a time, in days since 1970-01-01.
-pub(crate) fn day_of(time_ms: i64) -> i32 {
+pub fn day_of(time_ms: i64) -> i32 {
     let day = time_ms.div_euclid(DAY_MS);
     i32::try_from(day).unwrap_or(if day < 0 { i32::MIN } else { i32::MAX })
 }

@@ -69,6 +69,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use self::convert::OrCatalogError;
+pub use self::convert::day_of;
 use self::details::sorted::SortRoom;
 use self::pool::{LOOK_UPS_MAX, REPORTS_MAX, ReadPool};
 pub use self::room::give_up as give_up_room;

@@ -147,6 +147,8 @@ fn a_name_that_another_has_still_joins_them(f: &Fixture) {
     (twin.number, twin.revision) = (number, 1);
     (twin.backup, twin.attempt.session) = (BackupId(f.ulid()), holdfast_types::ids::SessionId(f.ulid()));
     twin.details.iter_mut().for_each(|row| row.backup = twin.backup.to_string());
+    // It is the newest once it has a number of its own.
+    twin.disks[0].data_bytes -= 4096;
     f.enter_points(std::slice::from_ref(&twin)).unwrap();
     f.follow_names(&[rename(f, Named::Vm, "web", "www"), rename(f, Named::Job, "nightly", "daily")]).unwrap();
     for id in [old.backup, other.backup, twin.backup] {

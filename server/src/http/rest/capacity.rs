@@ -46,9 +46,9 @@ struct Used {
     parity_bytes: u64,
     /// Containers in the data folder that are to go
     condemned_bytes: u64,
-    /// In the bucket
+    /// Containers in the bucket
     bucket_bytes: u64,
-    /// In the bucket, in an archive
+    /// In an archive of the bucket, also what is to go
     archive_bytes: u64,
 }
 
@@ -57,8 +57,9 @@ struct StoredDay {
     day: String,
     /// In the data folder
     stored_bytes: u64,
-    /// In the bucket, archives included
+    /// Containers in the bucket, archives included
     bucket_bytes: u64,
+    /// In an archive of the bucket, also what is to go
     archive_bytes: u64,
 }
 

@@ -7,7 +7,7 @@ use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{
     ATTRIBUTED_GROUPS_MAX, AttributedBy, AttributedDay as Day, AttributedGroup as Group, ContainerState,
-    ScrubPhase,
+    ScrubPhase, day_of,
 };
 use holdfast_engine::ids::{ContainerClass, NamespaceId};
 use holdfast_engine::{CHUNK_EDGES_BYTES, FACTOR_EDGES, StorageStatistics};
@@ -421,7 +421,9 @@ pub(super) async fn history(
         let namespace = app.catalog().namespace_by_name(&query.namespace)?;
         let name = query.name.unwrap_or_default();
         let found = match namespace {
-            Some(namespace) => app.catalog().attributed_days(by, namespace.id, &name)?,
+            Some(namespace) => {
+                app.catalog().attributed_days(by, namespace.id, &name, day_of(app.clock.now_ms()))?
+            }
             None => Vec::new(),
         };
         let day = |day: &Day| {

@@ -11,7 +11,7 @@ use holdfast_volume::{BlobChecksum, BlobName, VolumeError};
 use super::Audit;
 use crate::compare::has_sum;
 use crate::error::CopyError;
-use crate::record::{Flaw, Known, Record, RecordError};
+use crate::record::{Known, Record, RecordError};
 use crate::shared::Shared;
 
 const YEAR_MS: i64 = 365 * 24 * 3_600_000;
@@ -63,13 +63,11 @@ impl Sample {
 }
 
 impl Audit<'_> {
-    /// Reads an object that is as it should be by all that the bucket tells of it, if it lies there alone, and its moment has
-    /// come or it was lost when it was looked at last. `false`: it does not read as what was sent.
+    /// Reads an object that is as it should be by all that the bucket tells of it, if it lies there alone and its moment has
+    /// come. `false`: it does not read as what was sent.
     pub(super) fn reads_well(&mut self, known: &Known, is_archived: bool) -> Result<bool, CopyError> {
         let Shared { local, .. } = self.shared;
-        // What could not be read once has the same length, tag and checksum ever after.
-        let was_lost = known.flaw.as_ref().is_some_and(Flaw::is_loss);
-        if is_archived || !(was_lost || self.sample.has(&known.name)) {
+        if is_archived || !self.sample.has(&known.name) {
             return Ok(true);
         }
         match local.open(&known.name) {
@@ -80,11 +78,19 @@ impl Audit<'_> {
         }
         let is_sound = match known.sum {
             Some(sum) => self.reads_as(known, sum)?,
-            None => self.watch.is_sound(&known.name),
+            None => {
+                let is_sound = self.watch.is_sound(&known.name);
+                self.was_read(known, is_sound)
+            }
         };
+        Ok(is_sound != Some(false))
+    }
+
+    /// Counts an object that could be read.
+    fn was_read(&mut self, known: &Known, is_sound: Option<bool>) -> Option<bool> {
         self.audited.read += u64::from(is_sound.is_some());
         self.audited.read_bytes += is_sound.map_or(0, |_| known.len);
-        Ok(is_sound.unwrap_or(!was_lost))
+        is_sound
     }
 
     /// Reads an object: whether it has this checksum; `None`: it cannot be read now.
@@ -94,7 +100,7 @@ impl Audit<'_> {
             self.watch.go_on(known.len);
             let there = self.shared.remote.reads.open(&known.name);
             match there.and_then(|there| Ok(there.len() == known.len && has_sum(&*there, sum)?)) {
-                Ok(true) => return Ok(Some(true)),
+                Ok(true) => return Ok(self.was_read(known, Some(true))),
                 Ok(false) => {}
                 Err(error) if error.proves_damage() => {}
                 // Removed since the listing, or in an archive.
@@ -107,7 +113,7 @@ impl Audit<'_> {
                 Err(error) => return Err(CopyError::Remote(error)),
             }
         }
-        Ok(Some(false))
+        Ok(self.was_read(known, Some(false)))
     }
 }
 

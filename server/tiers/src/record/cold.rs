@@ -21,8 +21,6 @@ const TABLE: &str = "
         DELETE FROM cold WHERE name = OLD.name;
     END;
     -- The ends that lie beside one, in the usual class, are objects like others.
-    DROP TRIGGER IF EXISTS beside_goes;
-    DROP TABLE IF EXISTS beside;
     CREATE TRIGGER IF NOT EXISTS ends_go AFTER DELETE ON copied BEGIN
         DELETE FROM copied WHERE name = 'ends/' || OLD.name;
     END;

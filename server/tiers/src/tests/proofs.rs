@@ -132,6 +132,11 @@ fn what_lies_there_alone_is_read_once_a_year() {
     let found = audit(None);
     assert_eq!((found.audited.read, found.back.len()), (1, 0), "it is read again");
     assert_eq!(found.findings(), [(container(1), Flaw::Content, Outcome::Lost)]);
+    // It cannot be read at all, as from an archive: nothing new is known of it.
+    world.bucket.fail_next(OpKind::Read, 2, Fault::NotReadableNow);
+    let found = audit(None);
+    assert_eq!((found.findings(), found.back), (vec![], vec![]));
+    assert_eq!(world.record().flaws_count().unwrap(), 1, "it is lost still");
     // Torn no more.
     let found = audit(None);
     assert_eq!((found.findings(), found.back), (vec![], vec![container(1)]));
@@ -140,4 +145,18 @@ fn what_lies_there_alone_is_read_once_a_year() {
     world.clock.advance_ms(366 * DAY_MS);
     let found = audit(None);
     assert_eq!((found.findings(), found.audited.read), (vec![], 0));
+}
+
+/// (T21) The bucket answers, but cannot give this one now.
+#[test]
+fn an_object_that_cannot_be_read_does_not_end_the_audit() {
+    let (world, _bucket, process) = scene(true);
+    put(&process.volume, &container(2), &[8; 4000]);
+    process.finish();
+    assert!(process.volume.evict(&name(&container(2)), ENDS).unwrap());
+    process.audit();
+    world.clock.advance_ms(366 * DAY_MS);
+    world.bucket.fail_next(OpKind::Read, 1, Fault::Io);
+    let found = process.audit();
+    assert_eq!((found.findings(), found.audited.read), (vec![], 1), "the other one was read");
 }

@@ -14,7 +14,7 @@ use crate::wire::add_to;
 use crate::{
     BackupCost, CatalogError, ContainerState, ContainerTotals, DetailEntry, DetailFilter, DetailRow,
     DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX,
-    RepositoryOverview, TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
+    RepositoryOverview, SpaceDay, TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
 };
 
 cases![
@@ -30,6 +30,7 @@ cases![
     backups_tell_what_they_added,
     containers_add_up,
     protected_bytes_follow_the_latest_restore_points,
+    space_is_kept_by_day,
     overviews_are_bounded,
 ];
 
@@ -558,6 +559,26 @@ fn protected_bytes_follow_the_latest_restore_points(f: &Fixture) {
     }
 }
 
+/// What was looked at last on a day counts.
+fn space_is_kept_by_day(f: &Fixture) {
+    assert_eq!(f.space_days(i32::MIN, i32::MAX).unwrap(), []);
+    let space = |day, data_bytes| SpaceDay {
+        day,
+        data_bytes,
+        recipe_bytes: 2,
+        parity_bytes: 3,
+        condemned_bytes: 4,
+        bucket_bytes: 5,
+        archive_bytes: 6,
+    };
+    for look in [SpaceDay { day: 7, ..SpaceDay::default() }, space(6, 10), space(9, 10), space(7, 11)] {
+        f.record_space(&look).unwrap();
+    }
+    assert_eq!(f.space_days(i32::MIN, i32::MAX).unwrap(), [space(6, 10), space(7, 11), space(9, 10)]);
+    assert_eq!(f.space_days(7, 8).unwrap(), [space(7, 11)]);
+    assert_eq!(space(7, 11).here_bytes(), 20);
+}
+
 fn overviews_are_bounded(f: &Fixture) {
     let (base, many) = (query(f), (0..1001).map(|n| NamespaceId(Ulid(n))).collect::<Vec<_>>());
     let disks = DiskQuery { vm: None, offset: 0, limit: 1, now_ms: 0 };
@@ -576,5 +597,4 @@ fn overviews_are_bounded(f: &Fixture) {
     }
     assert_eq!(f.vm_overviews(None, &base).unwrap(), (vec![], 0));
     assert_eq!(f.disk_overviews(None, &disks).unwrap(), (vec![], 0));
-    assert_eq!(f.space_days(i32::MIN, i32::MAX).unwrap(), []);
 }
