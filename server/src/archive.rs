@@ -14,7 +14,7 @@ use holdfast_engine::Engine;
 use holdfast_engine::catalog::DiskRecord;
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::limits::{DISKS_PER_BACKUP_MAX, check_name};
-use holdfast_proto::{ErrorCode, v1};
+use holdfast_proto::{ErrorCode, api};
 use holdfast_tiers::{Archive, Thawing, is_archive};
 use holdfast_volume::BlobName;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -151,7 +151,7 @@ impl Archives {
     }
 
     /// Returns the quote for bringing `parts` back for `days`.
-    pub(crate) fn quote(&self, parts: &[Part], days: u32) -> v1::ThawQuote {
+    pub(crate) fn quote(&self, parts: &[Part], days: u32) -> api::Thaw {
         quote::of(&self.prices, parts, days)
     }
 }

@@ -8,7 +8,8 @@ use holdfast_engine::catalog::{
     AuditEntry, BackupRecord, NamespaceRecord, PageRequest, TaskKind, TaskLine, TaskRecord,
 };
 use holdfast_engine::ids::{BackupId, TaskId};
-use holdfast_proto::{ErrorCode, v1};
+use holdfast_proto::ErrorCode;
+use holdfast_proto::api::Thaw;
 
 use crate::app::App;
 use crate::archive;
@@ -84,16 +85,18 @@ pub(crate) struct Wanted {
     pub(crate) days: u32,
 }
 
-/// Returns the quote. Blocks for as long as a walk over the recipes takes, if anything is cold, and for `at_most`.
+/// Returns the quote, without a task. Blocks for as long as a walk over the recipes takes, if anything is cold, and for
+/// `at_most`; `goes_on` is asked every now and then.
 ///
 /// # Errors
-/// The errors of [`may_read`]; `Invalid`; `NotFound`: a disk; `Limit`: it takes longer.
+/// The errors of [`may_read`]; `Invalid`; `NotFound`: a disk; `Limit`: it takes longer; `Unavailable`: it is not to go on.
 pub(crate) fn quote_thaw(
     app: &App,
     caller: &Caller,
     wanted: &Wanted,
     at_most: Duration,
-) -> Result<v1::ThawQuote, ServiceError> {
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Thaw, ServiceError> {
     let backup = may_read(app, caller, wanted.backup)?;
     let days = app.archives.days(wanted.days)?;
     let disks = archive::disks(&backup.disks, &wanted.disks)?;
@@ -101,7 +104,7 @@ pub(crate) fn quote_thaw(
     let mut is_late = false;
     let mut go_on = || {
         is_late = begun.elapsed() > at_most;
-        !is_late && !*stopping.borrow_and_update()
+        !is_late && !*stopping.borrow_and_update() && goes_on()
     };
     let parts = app.archives.parts(backup.namespace, backup.id, &disks, &mut go_on)?;
     match parts {
@@ -148,17 +151,24 @@ pub(crate) fn start_thaw(
     app.tasks.get(task.id, LINES)
 }
 
-/// How far it is. Blocks.
+/// A task that thaws this restore point. Blocks.
 ///
 /// # Errors
 /// `NotFound`: it is no such task; those of [`may_read`].
-pub(crate) fn get_thaw(app: &App, caller: &Caller, id: TaskId) -> Result<Told, ServiceError> {
+pub(crate) fn get_thaw(
+    app: &App,
+    caller: &Caller,
+    backup: BackupId,
+    id: TaskId,
+) -> Result<Told, ServiceError> {
+    // Who may not read the restore point learns nothing of its tasks.
+    may_read(app, caller, backup)?;
     let (task, log) = app.tasks.get(id, LINES)?;
-    if task.kind != TaskKind::Thaw {
-        return Err(ServiceError::new(ErrorCode::NotFound, format!("task {id} thaws nothing")));
+    let thaws = task.kind == TaskKind::Thaw && ThawOptions::read(&task.options)?.backup()? == backup;
+    if !thaws {
+        let message = format!("task {id} does not thaw restore point {backup}");
+        return Err(ServiceError::new(ErrorCode::NotFound, message));
     }
-    // Who may not read the restore point learns nothing of the task.
-    may_read(app, caller, ThawOptions::read(&task.options)?.backup()?)?;
     Ok((task, log))
 }
 

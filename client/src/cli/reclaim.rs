@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use holdfast_proto::api::{ReclaimOptions, Task, TaskKind};
 use holdfast_proto::details::{bytes, escape_line};
-use holdfast_proto::v1;
 use serde_json::Value;
 
 use super::Context;
@@ -12,7 +12,7 @@ use super::task::{self, Kind, figure};
 use crate::error::ClientError;
 
 const KIND: Kind = Kind {
-    word: "reclaim",
+    kind: TaskKind::Reclaim,
     noun: "the reclaim",
     title: "Reclaim",
     command: "holdfast reclaim",
@@ -25,19 +25,21 @@ pub(super) async fn run(context: &Context, reclaim: &Reclaim) -> Result<ExitCode
     if let Some(control) = task::control(&reclaim.steering) {
         return task::steer(context, &connection, KIND, control).await;
     }
-    let request = v1::StartReclaimRequest {
+    let options = ReclaimOptions {
         dry_run: reclaim.dry_run,
         squeeze: reclaim.squeeze,
         squeeze_level: reclaim.squeeze_level,
         squeeze_min_age_days: reclaim.squeeze_older_than,
+        ..ReclaimOptions::default()
     };
-    let started = connection.manage().start_reclaim(request).await?.into_inner();
+    let started = task::start(&connection, KIND, &options).await?;
     task::watch(context, &connection, KIND, started, reclaim.no_wait).await
 }
 
 /// A sentence for each thing that was done, or would be.
-fn outcome(task: &v1::Task, figures: &Value) -> Vec<String> {
-    let of = |name: &str| figure(figures, name);
+fn outcome(task: &Task) -> Vec<String> {
+    let figures = &task.figures;
+    let of = |name: &str| figure(task, name);
     let exact = |name: &str| format!("{} ({} bytes)", bytes(of(name)), of(name));
     let containers =
         |count: u64| if count == 1 { "1 container".to_owned() } else { format!("{count} containers") };
@@ -94,15 +96,13 @@ fn outcome(task: &v1::Task, figures: &Value) -> Vec<String> {
         lines.push(format!("{} stay until backups under way have ended", containers(of("containers_held"))));
     }
     if of("incomplete") + of("moving_failed") + of("freezing_failed") > 0 {
-        lines.extend(task.log.iter().map(|line| escape_line(line).into_owned()));
+        lines.extend(task.log.iter().map(|line| escape_line(&line.text).into_owned()));
     }
     lines
 }
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::v1::TaskStatus;
-
     use super::*;
 
     #[test]
@@ -110,18 +110,11 @@ mod tests {
         let figures = r#"{"freed_bytes":1500000,"cleanable_bytes":1500000,"dead_bytes":2500000,"containers_deleted":7,
             "deleted_bytes":3000000,"containers_written":1,"copied_bytes":1500000,"squeezed_bytes_before":0,"containers_held":0,
             "incomplete":0,"dry_run":false}"#;
-        let task = v1::Task {
-            id: "01T".into(),
-            status: TaskStatus::Done.into(),
-            figures: figures.into(),
-            log: vec!["said".into()],
-            ..v1::Task::default()
+        let said = |figures: &str| {
+            let figures = serde_json::from_str(figures).expect("JSON");
+            outcome(&task::done(&figures, &["said"])).join("\n")
         };
-        let said = |task: &v1::Task| {
-            let figures = serde_json::from_str(&task.figures).expect("JSON");
-            outcome(task, &figures).join("\n")
-        };
-        let text = said(&task);
+        let text = said(figures);
         assert!(text.contains("freed: ") && text.contains("(1500000 bytes)"), "{text}");
         assert!(
             text.contains("deleted 7 containers of ") && text.contains("wrote 1 container of "),
@@ -132,8 +125,7 @@ mod tests {
             !text.contains("compressed again") && !text.contains("stay") && !text.contains("said"),
             "{text}"
         );
-        let text =
-            |from: &str, to: &str| said(&v1::Task { figures: figures.replace(from, to), ..task.clone() });
+        let text = |from: &str, to: &str| said(&figures.replace(from, to));
         assert!(text(r#""dry_run":false"#, r#""dry_run":true"#).contains("can be freed now: "));
         assert!(text(r#""incomplete":0"#, r#""incomplete":2"#).ends_with("said"));
         assert!(text(r#"before":0"#, r#"before":9"#).contains("compressed again"));

@@ -136,8 +136,8 @@ pub(super) struct Reclaim {
     #[arg(long, conflicts_with_all = ["dry_run", "control"])]
     pub(super) squeeze: bool,
     /// The level of zstd, 1 to 19: higher is smaller and takes longer [default: 15]
-    #[arg(long, value_name = "N", requires = "squeeze", value_parser = clap::value_parser!(u32).range(1..=19))]
-    pub(super) squeeze_level: Option<u32>,
+    #[arg(long, value_name = "N", requires = "squeeze", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(super) squeeze_level: Option<i32>,
     /// Only containers older than this, such as 30d; 0d: all of them [default: 7d]
     #[arg(long, value_name = "DAYS", requires = "squeeze", value_parser = days)]
     pub(super) squeeze_older_than: Option<u32>,

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::{Keyset, StartTask, Task, TaskKind, TaskProgress, TaskStatus};
 use holdfast_proto::details::{bytes, escape_line};
-use holdfast_proto::v1::{self, TaskControl, TaskStatus};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::cli::Context;
 use crate::cli::args::{Scrub, Steering};
-use crate::cli::delete::time;
 use crate::connect::Connection;
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 
@@ -25,13 +25,15 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 const DAMAGED: &str = "DAMAGED: ";
 
 /// Log lines that are asked for at the end.
-const LOG_LINES: u32 = 1000;
+const LOG_LINES: &str = "1000";
+
+/// Tasks looked through for the one that has not ended.
+const UNFINISHED_LOOKED_AT: &str = "100";
 
 /// How people speak of a kind of task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    /// As the server calls it.
-    pub(super) word: &'static str,
+    pub(super) kind: TaskKind,
     /// In a sentence, with its article.
     pub(super) noun: &'static str,
     /// At the beginning of a line.
@@ -40,36 +42,68 @@ pub(super) struct Kind {
     /// The figures that say that stored data is damaged when they are not 0.
     pub(super) damage: &'static [&'static str],
     /// What it came to, a sentence for each thing that was done or would be.
-    pub(super) outcome: fn(&v1::Task, &Value) -> Vec<String>,
+    pub(super) outcome: fn(&Task) -> Vec<String>,
 }
 
 /// The last line of the log of a task that is done.
 const CLOSING_LINE: &str = "done";
 
 /// A figure of a task; 0: it has none of that name.
-pub(super) fn figure(figures: &Value, name: &str) -> u64 {
-    figures.get(name).and_then(Value::as_u64).unwrap_or(0)
+pub(super) fn figure(task: &Task, name: &str) -> u64 {
+    task.figures.get(name).and_then(Value::as_u64).unwrap_or(0)
 }
 
 /// An outcome for what ends its log with one.
-pub(super) fn verdict(task: &v1::Task, _: &Value) -> Vec<String> {
+pub(super) fn verdict(task: &Task) -> Vec<String> {
     // The server closes each log with a line of its own.
-    let mut lines = task.log.iter().rev().filter(|line| *line != CLOSING_LINE);
-    let last = if task.status() == TaskStatus::Done { lines.next() } else { None };
+    let mut lines = texts(task).rev().filter(|line| *line != CLOSING_LINE);
+    let last = if task.status == TaskStatus::Done { lines.next() } else { None };
     last.map(|line| escape_line(line).into_owned()).into_iter().collect()
 }
 
-/// Does what `steering` says to the task of that kind that has not ended.
+fn texts(task: &Task) -> impl DoubleEndedIterator<Item = &str> {
+    task.log.iter().map(|line| line.text.as_str())
+}
+
+/// Starts a task.
+pub(super) async fn start(
+    connection: &Connection,
+    kind: Kind,
+    options: &impl Serialize,
+) -> Result<Task, ClientError> {
+    let unable = |_| ClientError::Internal("options have no JSON form");
+    let options = match serde_json::to_value(options).map_err(unable)? {
+        Value::Object(options) => options,
+        _ => Map::new(),
+    };
+    connection.api().post(&["tasks"], &StartTask { kind: kind.kind, options }).await
+}
+
+/// Does `what` to the task of that kind that has not ended.
 pub(super) async fn steer(
     context: &Context,
     connection: &Connection,
     kind: Kind,
-    control: TaskControl,
+    what: &str,
 ) -> Result<ExitCode, ClientError> {
-    let request =
-        v1::ControlTaskRequest { id: String::new(), kind: kind.word.to_owned(), control: control.into() };
-    let task = connection.manage().control_task(request).await?.into_inner();
+    let id = under_way(connection, kind.kind).await?;
+    let mut task: Task = connection.api().post(&["tasks", &id, what], &json!({})).await?;
+    // Nothing has come of it yet.
+    task.log.clear();
     show(context, kind, &task)
+}
+
+/// The task of that kind that works; else the one that waits.
+async fn under_way(connection: &Connection, kind: TaskKind) -> Result<String, ClientError> {
+    let parameters = [("kind", kind.word()), ("page_size", UNFINISHED_LOOKED_AT)];
+    let page: Keyset<Task> = connection.api().get(&["tasks"], &parameters).await?;
+    let unfinished = || page.items.iter().filter(|task| !task.status.has_ended());
+    let works = unfinished().find(|task| matches!(task.status, TaskStatus::Running | TaskStatus::Paused));
+    works.or_else(|| unfinished().next()).map(|task| task.id.clone()).ok_or_else(|| ClientError::Refused {
+        code: ErrorCode::NotFound,
+        message: format!("no {} is under way", kind.word()),
+        passes: false,
+    })
 }
 
 /// Watches a task that was started, unless `no_wait`, and says what it came to.
@@ -77,7 +111,7 @@ pub(super) async fn watch(
     context: &Context,
     connection: &Connection,
     kind: Kind,
-    task: v1::Task,
+    task: Task,
     no_wait: bool,
 ) -> Result<ExitCode, ClientError> {
     if no_wait {
@@ -93,7 +127,7 @@ pub(super) async fn watch(
         goes_on();
         return Ok(ExitCode::from(EXIT_INTERRUPTED));
     };
-    if task.status() == TaskStatus::Failed {
+    if task.status == TaskStatus::Failed {
         return Err(ClientError::Refused {
             code: ErrorCode::Internal,
             message: format!("{} failed: {}", kind.noun, task.error),
@@ -101,7 +135,7 @@ pub(super) async fn watch(
         });
     }
     show(context, kind, &task)?;
-    if task.status() == TaskStatus::Cancelled {
+    if task.status == TaskStatus::Cancelled {
         return Ok(ExitCode::FAILURE);
     }
     Ok(if found_damage(kind, &task) {
@@ -112,18 +146,17 @@ pub(super) async fn watch(
 }
 
 /// What the options of a command say, at most one of them.
-pub(super) const fn control(steering: &Steering) -> Option<TaskControl> {
+pub(super) const fn control(steering: &Steering) -> Option<&'static str> {
     match (steering.pause, steering.resume, steering.cancel) {
-        (true, _, _) => Some(TaskControl::Pause),
-        (_, true, _) => Some(TaskControl::Resume),
-        (_, _, true) => Some(TaskControl::Cancel),
+        (true, _, _) => Some("pause"),
+        (_, true, _) => Some("resume"),
+        (_, _, true) => Some("cancel"),
         _ => None,
     }
 }
 
-fn found_damage(kind: Kind, task: &v1::Task) -> bool {
-    let figures: Value = serde_json::from_str(&task.figures).unwrap_or_default();
-    kind.damage.iter().any(|name| figure(&figures, name) > 0)
+fn found_damage(kind: Kind, task: &Task) -> bool {
+    kind.damage.iter().any(|name| figure(task, name) > 0)
 }
 
 /// Watches a task to its end; `None`: the person watching went away.
@@ -131,23 +164,23 @@ async fn follow(
     context: &Context,
     connection: &Connection,
     kind: Kind,
-    mut task: v1::Task,
-) -> Result<Option<v1::Task>, ClientError> {
-    let get = async |id: String, log_lines| -> Result<v1::Task, ClientError> {
-        Ok(connection.manage().get_task(v1::GetTaskRequest { id, log_lines }).await?.into_inner())
+    mut task: Task,
+) -> Result<Option<Task>, ClientError> {
+    let get = async |id: &str, log_lines: &str| -> Result<Task, ClientError> {
+        connection.api().get(&["tasks", id], &[("log_lines", log_lines)]).await
     };
     let mut progress = Progress::new(context);
     loop {
         progress.show(context, kind, &task);
-        if matches!(task.status(), TaskStatus::Done | TaskStatus::Failed | TaskStatus::Cancelled) {
-            return get(task.id, LOG_LINES).await.map(Some);
+        if task.status.has_ended() {
+            return get(&task.id, LOG_LINES).await.map(Some);
         }
         tokio::select! {
             biased;
             () = context.cancel.cancelled() => return Ok(None),
             () = tokio::time::sleep(ASK_EVERY) => {}
         }
-        task = get(task.id, 0).await?;
+        task = get(&task.id, "1").await?;
     }
 }
 
@@ -169,21 +202,21 @@ impl Progress {
         Self { bar, looks, said: None }
     }
 
-    fn show(&mut self, context: &Context, kind: Kind, task: &v1::Task) {
+    fn show(&mut self, context: &Context, kind: Kind, task: &Task) {
         if context.output.json {
             // A reader that went away does not end the work.
             drop(context.output.json_line(&progress_json(task)));
             return;
         }
         if self.looks {
-            if task.total > 0 {
-                self.bar.set_length(task.total);
+            if task.progress.total > 0 {
+                self.bar.set_length(task.progress.total);
             }
-            self.bar.set_position(task.done);
+            self.bar.set_position(task.progress.done);
             self.bar.set_message(sentence(task));
         } else if self.said.is_none_or(|said| said.elapsed() >= LINE_EVERY) {
             self.said = Some(std::time::Instant::now());
-            context.output.note(&format!("{}: {}", kind.word, sentence(task)));
+            context.output.note(&format!("{}: {}", kind.kind.word(), sentence(task)));
         }
     }
 }
@@ -194,78 +227,66 @@ impl Drop for Progress {
     }
 }
 
-fn sentence(task: &v1::Task) -> String {
-    let status = status_word(task.status());
-    if task.unit.is_empty() {
+fn sentence(task: &Task) -> String {
+    let status = task.status.word();
+    let TaskProgress { done, total, unit } = &task.progress;
+    if unit.is_empty() {
         return status.to_owned();
     }
-    let amount = |value: u64| if task.unit == "bytes" { bytes(value) } else { value.to_string() };
-    let unit = if task.unit == "bytes" { "" } else { &task.unit };
-    let of = if task.total > 0 { format!(" of {}", amount(task.total)) } else { String::new() };
-    format!("{status}, {}{of} {unit}", amount(task.done)).trim_end().to_owned()
+    let amount = |value: u64| if unit == "bytes" { bytes(value) } else { value.to_string() };
+    let of = if *total > 0 { format!(" of {}", amount(*total)) } else { String::new() };
+    let unit = if unit == "bytes" { "" } else { unit };
+    format!("{status}, {}{of} {unit}", amount(*done)).trim_end().to_owned()
 }
 
-const fn status_word(status: TaskStatus) -> &'static str {
-    match status {
-        TaskStatus::Unspecified => "unknown",
-        TaskStatus::Queued => "queued",
-        TaskStatus::Running => "running",
-        TaskStatus::Paused => "paused",
-        TaskStatus::Done => "done",
-        TaskStatus::Failed => "failed",
-        TaskStatus::Interrupted => "interrupted",
-        TaskStatus::Cancelled => "cancelled",
-    }
-}
-
-fn show(context: &Context, kind: Kind, task: &v1::Task) -> Result<ExitCode, ClientError> {
+fn show(context: &Context, kind: Kind, task: &Task) -> Result<ExitCode, ClientError> {
     context.output.summary(|| task_json(kind, task), || task_text(kind, task))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What it came to, in words; of one that has not ended, how far it is; and all that the log says is damaged.
-fn task_text(kind: Kind, task: &v1::Task) -> String {
+fn task_text(kind: Kind, task: &Task) -> String {
     let mut lines = vec![format!("{} {}: {}", kind.title, task.id, sentence(task))];
-    if let Ok(figures) = serde_json::from_str::<Value>(&task.figures) {
-        lines.extend((kind.outcome)(task, &figures).into_iter().map(|line| format!("  {line}")));
+    if !task.figures.is_empty() {
+        lines.extend((kind.outcome)(task).into_iter().map(|line| format!("  {line}")));
     }
     if !task.error.is_empty() {
         lines.push(format!("  {}", task.error));
     }
-    let damaged = task.log.iter().filter(|line| line.starts_with(DAMAGED));
+    let damaged = texts(task).filter(|line| line.starts_with(DAMAGED));
     lines.extend(damaged.map(|line| escape_line(line).into_owned()));
     lines.join("\n")
 }
 
-fn progress_json(task: &v1::Task) -> Value {
+fn progress_json(task: &Task) -> Value {
     json!({
         "type": "progress",
         "task": task.id,
-        "status": status_word(task.status()),
-        "done": task.done,
-        "total": task.total,
-        "unit": task.unit,
+        "status": task.status,
+        "done": task.progress.done,
+        "total": task.progress.total,
+        "unit": task.progress.unit,
     })
 }
 
-fn task_json(kind: Kind, task: &v1::Task) -> Value {
-    let at = |ms: i64| if ms == 0 { None } else { time(ms) };
+fn task_json(kind: Kind, task: &Task) -> Value {
     json!({
         "ok": !found_damage(kind, task),
         "task": task.id,
         "kind": task.kind,
-        "status": status_word(task.status()),
+        "status": task.status,
         "who": task.who,
-        "started": at(task.started_ms),
-        "finished": at(task.finished_ms),
-        "figures": serde_json::from_str::<Value>(&task.figures).unwrap_or(Value::Null),
+        "started": task.started,
+        "finished": task.finished,
+        // Until there are any.
+        "figures": if task.figures.is_empty() { Value::Null } else { Value::Object(task.figures.clone()) },
         "error": task.error,
-        "log": task.log,
+        "log": texts(task).collect::<Vec<_>>(),
     })
 }
 
 const SCRUB: Kind = Kind {
-    word: "scrub",
+    kind: TaskKind::Scrub,
     noun: "the scrub",
     title: "Scrub",
     command: "holdfast scrub",
@@ -280,8 +301,23 @@ pub(super) async fn run_scrub(context: &Context, scrub: &Scrub) -> Result<ExitCo
     if let Some(control) = control(&scrub.steering) {
         return steer(context, &connection, SCRUB, control).await;
     }
-    let started = connection.manage().start_scrub(v1::StartScrubRequest {}).await?.into_inner();
+    let started = start(&connection, SCRUB, &json!({})).await?;
     watch(context, &connection, SCRUB, started, scrub.no_wait).await
+}
+
+/// A task that came to that.
+#[cfg(test)]
+pub(super) fn done(figures: &Value, log: &[&str]) -> Task {
+    let log: Vec<Value> = log
+        .iter()
+        .map(|text| json!({ "number": 1, "at": "2026-01-31T00:00:00.000Z", "text": text }))
+        .collect();
+    serde_json::from_value(json!({
+        "id": "01T", "kind": "scrub", "status": "done", "who": "admin", "scheduled": false, "options": {},
+        "created": "2026-01-31T00:00:00.000Z", "started": null, "finished": null, "attempts": 1,
+        "progress": { "done": 0, "total": 0, "unit": "" }, "figures": figures, "error": "", "log": log,
+    }))
+    .expect("a task")
 }
 
 #[cfg(test)]
@@ -290,15 +326,10 @@ mod tests {
 
     #[test]
     fn what_it_came_to_reads_as_people_read_it() {
-        let task = v1::Task {
-            id: "01T".into(),
-            status: TaskStatus::Done.into(),
-            figures: r#"{"read_bytes":1500000}"#.into(),
-            ..v1::Task::default()
-        };
-        let outcome = |_: &v1::Task, figures: &Value| vec![format!("read {}", figure(figures, "read_bytes"))];
+        let task = done(&json!({ "read_bytes": 1_500_000 }), &[]);
+        let outcome = |task: &Task| vec![format!("read {}", figure(task, "read_bytes"))];
         let kind = Kind {
-            word: "scrub",
+            kind: TaskKind::Scrub,
             noun: "the scrub",
             title: "Scrub",
             command: "",
@@ -307,14 +338,11 @@ mod tests {
         };
         assert_eq!(task_text(kind, &task), "Scrub 01T: done\n  read 1500000");
         assert!(!found_damage(kind, &task));
-        let lost = v1::Task {
-            figures: r#"{"lost":1}"#.into(),
-            log: vec!["begun".into(), "DAMAGED: VM \"web\"".into()],
-            ..task.clone()
-        };
+        let lost = done(&json!({ "lost": 1 }), &["begun", "DAMAGED: VM \"web\""]);
         let text = task_text(kind, &lost);
         assert!(found_damage(kind, &lost) && text.ends_with("\nDAMAGED: VM \"web\""), "{text}");
-        let running = v1::Task { unit: "containers".into(), done: 3, total: 10, ..task };
-        assert_eq!(sentence(&running), "done, 3 of 10 containers");
+        let progress = TaskProgress { done: 3, total: 10, unit: "containers".into() };
+        assert_eq!(sentence(&Task { progress, ..task }), "done, 3 of 10 containers");
+        assert_eq!(task_json(kind, &done(&json!({}), &[]))["figures"], Value::Null);
     }
 }

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::{StartThaw, Task, TaskStatus, Thaw};
 use holdfast_proto::details::{bytes, escape_line, escape_text};
-use holdfast_proto::v1::{self, BackupInfo, TaskStatus};
+use holdfast_proto::v1::BackupInfo;
 
 use super::args::{Restore, ThawSpeed};
 use super::{Context, ask};
-use crate::connect::Connection;
+use crate::connect::{Api, Connection};
 use crate::error::ClientError;
 
 /// How often the server is asked how far it is, at first and at most: a thaw takes minutes, or days.
@@ -18,7 +19,12 @@ const ASK_LONGEST: Duration = Duration::from_secs(30);
 /// Between two lines for a log.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
+/// Before a server that is at its limit is asked again what lies in the archive.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
 const NANO: u64 = 1_000_000_000;
+
+const NO_PARAMETERS: [(&str, &str); 0] = [];
 
 /// What comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,19 +47,29 @@ pub(super) async fn make_ready(
     restore: &Restore,
 ) -> Result<Thawed, ClientError> {
     let days = restore.thaw_days.unwrap_or(0);
-    let request = v1::QuoteThawRequest { backup_id: backup.id.clone(), disks: disks.clone(), days };
-    let quote = match connection.restore().quote_thaw(request).await {
-        Ok(quote) => quote.into_inner(),
-        // A server that knows no archive has none.
-        Err(status) if status.code() == tonic::Code::Unimplemented => return Ok(Thawed::Ready),
-        Err(status) => return Err(status.into()),
+    let api = connection.api();
+    let path = ["backups", &backup.id, "thaw"];
+    let days_text = restore.thaw_days.map(|days| days.to_string());
+    let parameters =
+        [("wait", Some("true")), ("disk", restore.disk.as_deref()), ("days", days_text.as_deref())];
+    let begun = Instant::now();
+    let quote = loop {
+        match quote(&api, &path, &parameters).await {
+            // Others are told theirs meanwhile.
+            Err(error) if error.is_limit() && begun.elapsed() < restore.reading.retry_for => {}
+            quote => break quote?,
+        }
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => return Err(ClientError::Interrupted),
+            () = tokio::time::sleep(ASK_AGAIN) => {}
+        }
     };
     if quote.objects + quote.objects_under_way == 0 {
         return Ok(Thawed::Ready);
     }
     let speed = decide(context, backup, &quote, restore)?;
-    let request = v1::StartThawRequest { backup_id: backup.id.clone(), disks, speed, days };
-    let task = connection.restore().start_thaw(request).await?.into_inner();
+    let task: Task = api.post(&path, &StartThaw { speed, days, disks }).await?;
     if restore.no_wait {
         context.output.note(&format!(
             "holdfast: thawing goes on at the server (task {}); when it is done, the same command restores",
@@ -61,15 +77,21 @@ pub(super) async fn make_ready(
         ));
         return Ok(Thawed::Started);
     }
-    wait(context, connection, task, restore.reading.retry_for).await?;
+    wait(context, (&api, &path), task, restore.reading.retry_for).await?;
     Ok(Thawed::Ready)
+}
+
+/// What bringing it back takes, once the server knows.
+async fn quote(api: &Api, path: &[&str], parameters: &[(&str, Option<&str>)]) -> Result<Thaw, ClientError> {
+    let quote = api.get_lines(path, &parameters).await?.next().await?;
+    quote.ok_or_else(|| ClientError::Protocol("a quote of nothing".to_owned()))
 }
 
 /// How fast to thaw.
 fn decide(
     context: &Context,
     backup: &BackupInfo,
-    quote: &v1::ThawQuote,
+    quote: &Thaw,
     restore: &Restore,
 ) -> Result<String, ClientError> {
     let asks = ask::is_asked(context.output, restore.yes);
@@ -115,7 +137,7 @@ fn decide(
     }
 }
 
-fn refused(backup: &BackupInfo, quote: &v1::ThawQuote, what_to_do: &str) -> ClientError {
+fn refused(backup: &BackupInfo, quote: &Thaw, what_to_do: &str) -> ClientError {
     let state = if quote.objects > 0 {
         format!("{} objects ({}) must be thawed first", quote.objects, bytes(quote.bytes))
     } else {
@@ -132,7 +154,7 @@ fn refused(backup: &BackupInfo, quote: &v1::ThawQuote, what_to_do: &str) -> Clie
 }
 
 /// As people read it.
-fn text(backup: &BackupInfo, quote: &v1::ThawQuote) -> String {
+fn text(backup: &BackupInfo, quote: &Thaw) -> String {
     let mut lines = vec![format!(
         "Restore point {} of VM {} lies in the archive in part ({}).",
         backup.id,
@@ -152,11 +174,11 @@ fn text(backup: &BackupInfo, quote: &v1::ThawQuote) -> String {
             "  {:<10} within {} hours, about {}",
             escape_line(&offer.speed),
             offer.hours,
-            dollars(offer.nanodollars)
+            dollars(offer.cost)
         ));
         for line in &offer.lines {
-            let extra = if line.is_extra { " (not in the sum)" } else { "" };
-            lines.push(format!("    {:>12}  {}{extra}", dollars(line.nanodollars), escape_line(&line.what)));
+            let extra = if line.extra { " (not in the sum)" } else { "" };
+            lines.push(format!("    {:>12}  {}{extra}", dollars(line.cost), escape_line(&line.what)));
         }
     }
     if quote.offers.is_empty() {
@@ -173,9 +195,10 @@ fn text(backup: &BackupInfo, quote: &v1::ThawQuote) -> String {
 }
 
 /// To the cent; below one, to what shows something. Rounded up.
-fn dollars(nano: u64) -> String {
+fn dollars(amount: f64) -> String {
     const CENT: u64 = NANO / 100;
     const HUNDREDTH: u64 = CENT / 100;
+    let nano = nanodollars(amount);
     if nano == 0 || nano > 99 * HUNDREDTH {
         let cents = nano.div_ceil(CENT);
         return format!("${}.{:02}", cents / 100, cents % 100);
@@ -183,14 +206,20 @@ fn dollars(nano: u64) -> String {
     format!("$0.{:04}", nano.div_ceil(HUNDREDTH))
 }
 
+/// Billionths, which prices are made of.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast ends at the bounds")]
+fn nanodollars(amount: f64) -> u64 {
+    (amount * 1e9).round() as u64
+}
+
 /// Until the task has ended.
 async fn wait(
     context: &Context,
-    connection: &Connection,
-    mut task: v1::Task,
+    (api, path): (&Api, &[&str]),
+    mut task: Task,
     retry_for: Duration,
 ) -> Result<(), ClientError> {
-    let goes_on = |task: &v1::Task| {
+    let goes_on = |task: &Task| {
         context.output.note(&format!(
             "holdfast: thawing goes on at the server (task {}); the same command waits for it again",
             escape_line(&task.id)
@@ -198,7 +227,7 @@ async fn wait(
     };
     let (mut every, mut said, mut heard) = (ASK_FIRST, None::<Instant>, Instant::now());
     loop {
-        match task.status() {
+        match task.status {
             TaskStatus::Done => return Ok(()),
             TaskStatus::Failed | TaskStatus::Cancelled => {
                 let why = if task.error.is_empty() { "it was cancelled" } else { &task.error };
@@ -212,7 +241,9 @@ async fn wait(
         }
         if said.is_none_or(|said| said.elapsed() >= LINE_EVERY) {
             said = Some(Instant::now());
-            context.output.note(&format!("thawing: {} of {} objects", task.done, task.total));
+            context
+                .output
+                .note(&format!("thawing: {} of {} objects", task.progress.done, task.progress.total));
         }
         tokio::select! {
             biased;
@@ -223,10 +254,10 @@ async fn wait(
             () = tokio::time::sleep(every) => {}
         }
         every = (every * 2).min(ASK_LONGEST);
-        let request = v1::GetThawRequest { task_id: task.id.clone() };
-        match connection.restore().get_thaw(request).await.map_err(ClientError::from) {
+        let path = [path, &[&*task.id]].concat();
+        match api.get(&path, &NO_PARAMETERS).await {
             Ok(answer) => {
-                task = answer.into_inner();
+                task = answer;
                 heard = Instant::now();
             }
             // It goes on at the server, whenever that is back.
@@ -241,19 +272,36 @@ async fn wait(
 
 #[cfg(test)]
 mod tests {
+    use holdfast_proto::api::{ThawLine, ThawOffer};
+
     use super::*;
 
     #[test]
+    fn dollars_are_rounded_up_and_show_something() {
+        for (amount, text) in [
+            (0.0, "$0.00"),
+            (0.000_000_001, "$0.0001"),
+            (0.0003, "$0.0003"),
+            (0.0099, "$0.0099"),
+            (0.009_900_1, "$0.01"),
+            (0.07, "$0.07"),
+            (1.25, "$1.25"),
+            (1.250_000_001, "$1.26"),
+        ] {
+            assert_eq!(dollars(amount), text, "{amount}");
+        }
+    }
+
+    #[test]
     fn a_quote_has_all_its_lines() {
-        let cost =
-            |what: &str, nanodollars, is_extra| v1::ThawCost { what: what.into(), nanodollars, is_extra };
-        let offer = v1::ThawOffer {
+        let line = |what: &str, cost, extra| ThawLine { what: what.into(), cost, extra };
+        let offer = ThawOffer {
             speed: "bulk".into(),
             hours: 48,
-            nanodollars: 1_250_000_000,
-            lines: vec![cost("12 requests to thaw", 300_000, false), cost("traffic", 90_000_000, true)],
+            cost: 1.25,
+            lines: vec![line("12 requests to thaw", 0.0003, false), line("traffic", 0.09, true)],
         };
-        let quote = v1::ThawQuote {
+        let quote = Thaw {
             objects: 12,
             bytes: 12 << 25,
             offers: vec![offer],
@@ -261,7 +309,7 @@ mod tests {
             as_of: "2025-06".into(),
             classes: vec!["DEEP_ARCHIVE".into()],
             days: 7,
-            ..v1::ThawQuote::default()
+            ..Thaw::default()
         };
         let backup = BackupInfo { id: "01B".into(), vm: "web".into(), ..BackupInfo::default() };
         let text = text(&backup, &quote);

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_proto::api::{TaskKind, VerifyOptions};
 use holdfast_proto::v1;
 
 use super::Context;
@@ -19,7 +20,7 @@ use crate::restore::target::NullTarget;
 use crate::restore::{FalseChunk, OnDamage, ReadOptions, Reader, Salvage};
 
 const KIND: Kind = Kind {
-    word: "verify",
+    kind: TaskKind::Verify,
     noun: "the verification",
     title: "Verification",
     command: "holdfast verify --at-server",
@@ -34,9 +35,9 @@ async fn at_server(context: &Context, verify: &Verify) -> Result<ExitCode, Clien
         return task::steer(context, &connection, KIND, control).await;
     }
     // A VM is of one namespace; every VM is of any.
-    let namespace = if verify.vm.is_empty() { String::new() } else { namespace };
-    let request = v1::StartVerificationRequest { namespace, vm: verify.vm.clone() };
-    let started = connection.manage().start_verification(request).await?.into_inner();
+    let vm = Some(verify.vm.clone()).filter(|vm| !vm.is_empty());
+    let options = VerifyOptions { namespace: vm.as_ref().map(|_| namespace), vm };
+    let started = task::start(&connection, KIND, &options).await?;
     task::watch(context, &connection, KIND, started, verify.no_wait).await
 }
 

@@ -1,11 +1,14 @@
 //! Typed calls of the server's API: JSON over the connection that carries gRPC, with the same trust, token, request id and
 //! version of the protocol.
 
+use std::marker::PhantomData;
+
 use bytes::Bytes;
-use holdfast_proto::api::{PREFIX, Problem};
+use holdfast_proto::api::{LINES, Line, PREFIX, Problem};
 use holdfast_proto::details::escape_line;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::{ErrorCode, RETRY_AFTER_METADATA};
+use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -19,7 +22,7 @@ use tower::{Service as _, ServiceExt as _};
 use crate::connect::AuthedChannel;
 use crate::error::ClientError;
 
-/// The largest answer that is read: a server's pages end at half of it.
+/// The largest answer, or line of one, that is read: a server's pages end at half of it.
 const ANSWER_MAX_BYTES: usize = MESSAGE_MAX_BYTES;
 
 /// Every character of a segment that could mean something else in a path.
@@ -45,14 +48,21 @@ impl Api {
         path: &[&str],
         parameters: &impl Serialize,
     ) -> Result<T, ClientError> {
-        let unable = |_| ClientError::Internal("the parameters of a request cannot be written");
-        let query = serde_urlencoded::to_string(parameters).map_err(unable)?;
-        let mut uri = uri(path);
-        if !query.is_empty() {
-            uri.push('?');
-            uri.push_str(&query);
-        }
-        self.call(Method::GET, &uri, None).await
+        self.call(Method::GET, &with_parameters(path, parameters)?, None).await
+    }
+
+    /// `GET` of an answer that is made while it is read, however long that takes.
+    ///
+    /// # Errors
+    /// Any error of a call.
+    pub async fn get_lines<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        parameters: &impl Serialize,
+    ) -> Result<Lines<T>, ClientError> {
+        let uri = with_parameters(path, parameters)?;
+        let answer = self.send(request(Method::GET, &uri, LINES, None)?).await?;
+        Ok(Lines { body: answer.into_body(), unread: Vec::new(), item: PhantomData })
     }
 
     /// `POST`.
@@ -73,18 +83,8 @@ impl Api {
         uri: &str,
         body: Option<Bytes>,
     ) -> Result<T, ClientError> {
-        let mut request = Request::builder().method(method).uri(uri).header(header::ACCEPT, JSON);
-        if body.is_some() {
-            request = request.header(header::CONTENT_TYPE, JSON);
-        }
-        let body = body.map_or_else(Body::empty, |body| Body::new(Full::new(body)));
-        let unable = |_| ClientError::Internal("a request cannot be written");
-        let request = request.body(body).map_err(unable)?;
-        let answer = self.send(request).await?;
-        let (head, text) = (answer.status(), read(answer.into_body()).await?);
-        serde_json::from_slice(&text).map_err(|error| {
-            ClientError::Protocol(format!("the answer {head} is not what was asked for: {error}"))
-        })
+        let answer = self.send(request(method, uri, JSON, body)?).await?;
+        parse(&read(answer.into_body()).await?)
     }
 
     /// Returns the answer, unless it is a refusal.
@@ -106,6 +106,63 @@ impl Api {
     }
 }
 
+/// An answer that is made while it is read: item after item.
+#[derive(Debug)]
+pub struct Lines<T> {
+    body: ResponseBody<Body>,
+    unread: Vec<u8>,
+    item: PhantomData<fn() -> T>,
+}
+
+impl<T: DeserializeOwned> Lines<T> {
+    /// The next item; `None`: there is no more.
+    ///
+    /// # Errors
+    /// The server's, whatever came before it; those of the connection.
+    pub async fn next(&mut self) -> Result<Option<T>, ClientError> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let rest = self.unread.split_off(end + 1);
+                let line = std::mem::replace(&mut self.unread, rest);
+                return match parse(&line)? {
+                    Line::Item(item) => Ok(Some(item)),
+                    Line::Problem(problem) => Err(refused(&problem, false)),
+                };
+            }
+            match self.body.frame().await {
+                Some(frame) => add(&mut self.unread, frame?)?,
+                None if self.unread.is_empty() => return Ok(None),
+                None => return Err(ClientError::Lost("an answer ended within a line".to_owned())),
+            }
+        }
+    }
+}
+
+fn request(
+    method: Method,
+    uri: &str,
+    accept: &'static str,
+    body: Option<Bytes>,
+) -> Result<Request<Body>, ClientError> {
+    let mut request = Request::builder().method(method).uri(uri).header(header::ACCEPT, accept);
+    if body.is_some() {
+        request = request.header(header::CONTENT_TYPE, JSON);
+    }
+    let body = body.map_or_else(Body::empty, |body| Body::new(Full::new(body)));
+    request.body(body).map_err(|_| ClientError::Internal("a request cannot be written"))
+}
+
+fn with_parameters(path: &[&str], parameters: &impl Serialize) -> Result<String, ClientError> {
+    let unable = |_| ClientError::Internal("the parameters of a request cannot be written");
+    let query = serde_urlencoded::to_string(parameters).map_err(unable)?;
+    let uri = uri(path);
+    Ok(if query.is_empty() { uri } else { format!("{uri}?{query}") })
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ClientError> {
+    serde_json::from_slice(text).map_err(|error| ClientError::Protocol(error.to_string()))
+}
+
 fn uri(path: &[&str]) -> String {
     let segments = path.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, IN_SEGMENT)));
     format!("{PREFIX}{}", segments.collect::<String>())
@@ -120,23 +177,32 @@ fn json(body: &impl Serialize) -> Result<Bytes, ClientError> {
 async fn read(mut body: ResponseBody<Body>) -> Result<Vec<u8>, ClientError> {
     let mut text = Vec::new();
     while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
-            if text.len() + data.len() > ANSWER_MAX_BYTES {
-                let message = format!("an answer of more than {ANSWER_MAX_BYTES} bytes");
-                return Err(ClientError::Protocol(message));
-            }
-            text.extend_from_slice(&data);
-        }
+        add(&mut text, frame?)?;
     }
     Ok(text)
+}
+
+/// Adds what a frame has to an answer or a line of one.
+fn add(text: &mut Vec<u8>, frame: Frame<Bytes>) -> Result<(), ClientError> {
+    let Ok(data) = frame.into_data() else { return Ok(()) };
+    if text.len() + data.len() > ANSWER_MAX_BYTES {
+        return Err(ClientError::Protocol(format!("an answer of more than {ANSWER_MAX_BYTES} bytes")));
+    }
+    text.extend_from_slice(&data);
+    Ok(())
+}
+
+/// One line: a message with line breaks could pass for lines of this program.
+fn refused(problem: &Problem, passes: bool) -> ClientError {
+    let message = escape_line(&problem.detail).into_owned();
+    ClientError::Refused { code: problem.code, message, passes }
 }
 
 /// The error that a refusal stands for. One without a problem comes from something in between.
 fn refusal(status: StatusCode, headers: &HeaderMap, text: &[u8]) -> ClientError {
     let passes = headers.contains_key(RETRY_AFTER_METADATA);
-    if let Ok(Problem { code, detail, .. }) = serde_json::from_slice(text) {
-        // One line: a message with line breaks could pass for lines of this program.
-        return ClientError::Refused { code, message: escape_line(&detail).into_owned(), passes };
+    if let Ok(problem) = serde_json::from_slice(text) {
+        return refused(&problem, passes);
     }
     let message = format!("it answered {status}");
     match status {

@@ -29,7 +29,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::backoff::Backoff;
 pub use crate::cert_fingerprint::{CertFingerprint, NotACertFingerprint};
 pub use crate::connect::address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
-pub use crate::connect::api::Api;
+pub use crate::connect::api::{Api, Lines};
 pub use crate::connect::tls::Trust;
 use crate::error::ClientError;
 pub use crate::error::ConnectError;

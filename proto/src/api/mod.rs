@@ -1,9 +1,42 @@
 //! The nouns of administration, each once: requests and answers of the API, for the server's handlers, the command line and, with
-//! the feature `schema`, the OpenAPI document. The feature's first lines of doc comments are its descriptions.
+//! the feature `schema`, the OpenAPI document. There the first lines of these doc comments are its descriptions.
 
 mod problem;
+mod tasks;
+mod thaw;
+mod time;
+
+use serde::{Deserialize, Serialize};
 
 pub use problem::Problem;
+pub use tasks::{
+    NotATaskKind, ReclaimOptions, StartTask, Task, TaskKind, TaskLine, TaskProgress, TaskStatus,
+    VerifyOptions,
+};
+pub use thaw::{StartThaw, Thaw, ThawLine, ThawOffer};
+pub use time::Time;
 
 /// Where the API begins.
 pub const PREFIX: &str = "/api/v1";
+
+/// The media type of an answer that is a [`Line`] after the other.
+pub const LINES: &str = "application/x-ndjson";
+
+/// A page of a list that is read page by page
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Keyset<T> {
+    pub items: Vec<T>,
+    /// `page_token` of the next page; null: this is the last page
+    pub next_page_token: Option<String>,
+}
+
+/// A line of an answer that is made while it is read
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Line<T> {
+    Item(T),
+    /// Why the answer ends here
+    Problem(Problem),
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_proto::v1;
+use holdfast_proto::api;
 use holdfast_tiers::Thawing;
 use holdfast_tiers::prices::{Dollars, GB, Thaw};
 
@@ -28,7 +28,7 @@ impl Sum {
 }
 
 /// Returns the quote for bringing `parts` back for `days`.
-pub(super) fn of(prices: &Prices, parts: &[Part], days: u32) -> v1::ThawQuote {
+pub(super) fn of(prices: &Prices, parts: &[Part], days: u32) -> api::Thaw {
     let with = |thawing: Thawing| Sum::of(parts.iter().filter(|part| part.thawing == thawing));
     let (cold, under_way, readable) = (with(Thawing::Cold), with(Thawing::UnderWay), with(Thawing::Readable));
     let mut classes: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub(super) fn of(prices: &Prices, parts: &[Part], days: u32) -> v1::ThawQuote {
     let classes: BTreeMap<&str, Sum> =
         classes.into_iter().map(|(class, parts)| (class, Sum::of(parts))).collect();
     let offers = Thaw::ALL.into_iter().filter_map(|speed| offer(prices, &classes, cold, speed, days));
-    v1::ThawQuote {
+    api::Thaw {
         objects: cold.objects,
         bytes: cold.bytes,
         objects_under_way: under_way.objects,
@@ -50,6 +50,7 @@ pub(super) fn of(prices: &Prices, parts: &[Part], days: u32) -> v1::ThawQuote {
         region: prices.region.clone(),
         as_of: prices.as_of.clone(),
         classes: classes.keys().map(|class| (*class).to_owned()).collect(),
+        task: None,
     }
 }
 
@@ -60,7 +61,7 @@ fn offer(
     all: Sum,
     speed: Thaw,
     days: u32,
-) -> Option<v1::ThawOffer> {
+) -> Option<api::ThawOffer> {
     let (mut hours, mut requests, mut retrieved) = (0, Dollars(0), Dollars(0));
     for (class, sum) in classes {
         let price = prices.thaws.get(&((*class).to_owned(), speed))?;
@@ -70,23 +71,24 @@ fn offer(
     }
     // (bytes × days / 30) at the price of a GB for a month.
     let copies = Dollars(prices.copy_gb_month.0.saturating_mul(u64::from(days)).div_ceil(MONTH_DAYS));
-    let line =
-        |what: String, amount: Dollars, is_extra| v1::ThawCost { what, nanodollars: amount.0, is_extra };
     let gb = |bytes: u64| format!("{:.1} GiB", gibibytes(bytes));
-    let lines = vec![
-        line(format!("{} requests to thaw", all.objects), requests, false),
-        line(format!("{} retrieved", gb(all.bytes)), retrieved, false),
-        line(format!("copies to read, kept for {days} days"), copies.for_bytes(all.bytes), false),
-        line("requests to read".to_owned(), prices.get.times(all.objects), false),
-        line(
+    // What, how much, and whether it may not apply.
+    let lines = [
+        (format!("{} requests to thaw", all.objects), requests, false),
+        (format!("{} retrieved", gb(all.bytes)), retrieved, false),
+        (format!("copies to read, kept for {days} days"), copies.for_bytes(all.bytes), false),
+        ("requests to read".to_owned(), prices.get.times(all.objects), false),
+        (
             format!("{} of traffic, if this server is not in the bucket's region", gb(all.bytes)),
             prices.internet_gb.for_bytes(all.bytes),
             true,
         ),
     ];
-    let sum = lines.iter().filter(|line| !line.is_extra).map(|line| line.nanodollars).sum();
+    let cost = Dollars(lines.iter().filter(|(.., extra)| !extra).map(|(_, cost, _)| cost.0).sum()).as_f64();
+    let lines =
+        lines.into_iter().map(|(what, cost, extra)| api::ThawLine { what, cost: cost.as_f64(), extra });
     let speed = speed.text().to_ascii_lowercase();
-    Some(v1::ThawOffer { speed, hours, nanodollars: sum, lines })
+    Some(api::ThawOffer { speed, hours, cost, lines: lines.collect() })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -117,14 +119,14 @@ mod tests {
         assert_eq!((quote.objects, quote.bytes), (2, 2 * GB));
         assert_eq!((quote.objects_under_way, quote.objects_readable), (1, 1));
         let offers: Vec<_> =
-            quote.offers.iter().map(|offer| (offer.speed.as_str(), offer.hours, offer.nanodollars)).collect();
+            quote.offers.iter().map(|offer| (offer.speed.as_str(), offer.hours, offer.cost)).collect();
         // By hand: 2 × $0.025/1000 + 2 × $0.0025 + 2 × $0.023 + 2 × $0.0004/1000, and so on.
-        let bulk = 50_000 + 5_000_000 + 46_000_000 + 800;
-        let standard = 200_000 + 40_000_000 + 46_000_000 + 800;
+        let bulk = Dollars(50_000 + 5_000_000 + 46_000_000 + 800).as_f64();
+        let standard = Dollars(200_000 + 40_000_000 + 46_000_000 + 800).as_f64();
         assert_eq!(offers, [("bulk", 48, bulk), ("standard", 12, standard)]);
-        let extra: Vec<_> = quote.offers[0].lines.iter().filter(|line| line.is_extra).collect();
+        let extra: Vec<_> = quote.offers[0].lines.iter().filter(|line| line.extra).collect();
         assert_eq!(extra.len(), 1, "what may not apply is told apart");
-        assert_eq!(extra[0].nanodollars, 180_000_000);
+        assert_eq!(extra[0].cost, Dollars(180_000_000).as_f64());
     }
 
     #[test]

@@ -43,8 +43,6 @@ const fn stream(name: &'static str, access: Access) -> Call {
 const BACKUP: Access = Access::May(Action::Backup);
 const CATALOG: Access = Access::May(Action::Catalog);
 const OPERATE: Access = Access::May(Action::Operate);
-/// Long work on everything.
-const OPERATE_ALL: Access = Access::EveryVm(Action::Operate);
 const READ_BACK: Access = Access::May(Action::ReadBack);
 const REPORT: Access = Access::May(Action::Report);
 const RETAIN: Access = Access::May(Action::Retain);
@@ -75,17 +73,8 @@ pub(crate) const CALLS: &[Call] = &[
     short("Manage/RemovePolicy", RETAIN),
     stream("Manage/SimulatePolicy", OPERATE),
     stream("Manage/RunPolicy", OPERATE),
-    short("Manage/StartReclaim", OPERATE_ALL),
-    short("Manage/StartScrub", OPERATE_ALL),
-    short("Manage/StartVerification", OPERATE_ALL),
-    page("Manage/ListTasks", OPERATE_ALL),
-    page("Manage/GetTask", OPERATE_ALL),
-    short("Manage/ControlTask", OPERATE_ALL),
     stream("Restore/ReadDisk", READ_BACK),
     stream("Restore/ReadRange", READ_BACK),
-    short("Restore/QuoteThaw", READ_BACK),
-    short("Restore/StartThaw", READ_BACK),
-    short("Restore/GetThaw", READ_BACK),
 ];
 
 /// The call of a path.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use holdfast_engine::catalog::{AuditEntry, BackupRecord};
@@ -19,9 +18,8 @@ use crate::app::App;
 use crate::auth::{Caller, peer_text};
 use crate::error::ServiceError;
 use crate::grpc::call::{Stage, caller, parse_id, queued, shown};
-use crate::grpc::manage::task_message;
 use crate::grpc::outgoing;
-use crate::reading::{self, Wanted, may_read};
+use crate::reading::may_read;
 
 /// The service's calls.
 #[derive(Debug)]
@@ -32,17 +30,6 @@ pub(super) struct RestoreService {
 impl RestoreService {
     pub(super) fn new(app: Arc<App>) -> Self {
         Self { app }
-    }
-
-    async fn unary<M: Send + 'static, A: Send + 'static>(
-        &self,
-        request: Request<M>,
-        work: fn(&Arc<App>, &Caller, M) -> Result<A, ServiceError>,
-    ) -> Result<Response<A>, Status> {
-        let caller = caller(&request, Stage::Negotiated)?;
-        let message = request.into_inner();
-        let answer = self.app.blocking(move |app| work(app, &caller, message)).await;
-        answer.map(Response::new).map_err(ServiceError::into_status)
     }
 }
 
@@ -133,21 +120,6 @@ impl Restore for RestoreService {
         let items = reader.map(move |item| item.inspect(&count).map_err(ServiceError::from));
         Ok(Response::new(outgoing::stream(guard, items)))
     }
-
-    async fn quote_thaw(
-        &self,
-        request: Request<v1::QuoteThawRequest>,
-    ) -> Result<Response<v1::ThawQuote>, Status> {
-        self.unary(request, quote_thaw).await
-    }
-
-    async fn start_thaw(&self, request: Request<v1::StartThawRequest>) -> Result<Response<v1::Task>, Status> {
-        self.unary(request, start_thaw).await
-    }
-
-    async fn get_thaw(&self, request: Request<v1::GetThawRequest>) -> Result<Response<v1::Task>, Status> {
-        self.unary(request, get_thaw).await
-    }
 }
 
 /// (R3) Which regions a client does not want chunks out of.
@@ -210,47 +182,6 @@ fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
     if app.auth.audit_log().note(entry, format!("{} {disk}", backup.id)) {
         tracing::info!(backup = %backup.id, vm = backup.vm, disk, token = caller.token.name, from, "reading a disk back");
     }
-}
-
-/// For which a walk over recipes may go on, whether or not anyone waits for it still: one over 10 TB takes minutes.
-const AT_MOST: Duration = Duration::from_secs(30 * 60);
-
-/// Returns the quote. Blocks for as long as a walk over the recipes takes, if anything is cold.
-pub(super) fn quote_thaw(
-    app: &Arc<App>,
-    caller: &Caller,
-    message: v1::QuoteThawRequest,
-) -> Result<v1::ThawQuote, ServiceError> {
-    let v1::QuoteThawRequest { backup_id, disks, days } = message;
-    reading::quote_thaw(
-        app,
-        caller,
-        &Wanted { backup: parse_id("backup", &backup_id)?, disks, days },
-        AT_MOST,
-    )
-}
-
-/// Starts to bring it back, or finds the task that does. Blocks.
-pub(super) fn start_thaw(
-    app: &Arc<App>,
-    caller: &Caller,
-    message: v1::StartThawRequest,
-) -> Result<v1::Task, ServiceError> {
-    let v1::StartThawRequest { backup_id, disks, speed, days } = message;
-    let wanted = Wanted { backup: parse_id("backup", &backup_id)?, disks, days };
-    let (task, log) = reading::start_thaw(app, caller, wanted, speed)?;
-    Ok(task_message(task, log))
-}
-
-/// How far it is. Blocks.
-#[expect(clippy::needless_pass_by_value, reason = "every call is handled alike")]
-pub(super) fn get_thaw(
-    app: &Arc<App>,
-    caller: &Caller,
-    message: v1::GetThawRequest,
-) -> Result<v1::Task, ServiceError> {
-    let (task, log) = reading::get_thaw(app, caller, parse_id("task", &message.task_id)?)?;
-    Ok(task_message(task, log))
 }
 
 #[cfg(test)]

@@ -98,7 +98,8 @@ pub(super) async fn check(
     if secret {
         response.extensions_mut().insert(Secret);
     }
-    if let Some(slot) = slot {
+    // An answer that holds something else is made while it is read, and bounded by that.
+    if let Some(slot) = slot.filter(|_| response.extensions().get::<Held>().is_none()) {
         response.extensions_mut().insert(slot);
     }
     response
@@ -125,7 +126,7 @@ async fn admit(
         Audience::Browsers => identify(&state.app, asked.method, asked.headers, link).await?,
         Audience::Agents => identify_agent(&state.app, asked.headers, link).await?,
     };
-    let slot = state.slots.of_caller(asked.path, identity.caller.token.id).await?;
+    let slot = state.slots.of_caller(asked.audience, asked.path, identity.caller.token.id).await?;
     let slot = slot.map(|slot| Held::new(slot).in_chunks_of(CHUNK_BYTES).read_within(READ_DEADLINE));
     if let Err(error) = endpoint.access.check(&identity.caller) {
         holding(slot, note_refusal(state, endpoint, identity.caller, &error.message)).await;
@@ -265,6 +266,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/backups/{id}", CATALOG),
     get("/backups/{id}/thaw", READ_BACK),
     post("/backups/{id}/thaw", READ_BACK),
+    get("/backups/{id}/thaw/{task}", READ_BACK),
     get("/damage", CATALOG),
     get("/runs", REPORT),
     get("/attribution", REPORT),

@@ -42,6 +42,9 @@ pub(crate) const DOWNLOADS_MAX: usize = 8;
 /// Pages of a download between the thread that makes them and the connection.
 pub(super) const DOWNLOAD_PAGES: usize = 2;
 
+/// Lines of an answer that wait for the connection.
+pub(super) const LINES_WAITING: usize = 2;
+
 /// Rows of a download's page.
 pub(super) const DOWNLOAD_PAGE_ROWS: u32 = 1000;
 

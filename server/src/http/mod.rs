@@ -14,6 +14,7 @@
 //! | `rest/` | the REST API, one file a resource |
 //! | `slots` | how many requests at once; logins that are not complete |
 //! | `download` | tables of any length |
+//! | `ndjson` | lines of JSON, of what takes long or has no bound |
 //! | `storage_cache` | what is costly to find out and therefore cached |
 //! | `query`, `problem` | parameters, errors |
 //! | `metrics` | `/healthz`, `/readyz`, `/metrics`, and the metrics of requests |
@@ -23,6 +24,7 @@ pub(crate) mod access;
 pub(crate) mod bounds;
 mod download;
 mod metrics;
+mod ndjson;
 pub mod problem;
 mod query;
 mod rest;
@@ -42,6 +44,7 @@ use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use holdfast_engine::catalog::{self, AttributedBy as Sharer, TotalsBy, token};
 use holdfast_engine::ids::TokenId;
+use holdfast_proto::api::LINES;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tower::Service;
@@ -57,7 +60,7 @@ use crate::error::ServiceError;
 use crate::http::bounds::{DOWNLOADS_MAX, REQUESTS_MAX};
 use crate::http::slots::{Logins, Slots};
 use crate::http::storage_cache::StorageCache;
-use crate::limits::{HEADER_DEADLINE, READ_DEADLINE};
+use crate::limits::{ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX, HEADER_DEADLINE, READ_DEADLINE};
 use crate::net::{Listener, Patience, Protocol};
 use crate::shares::Shares;
 
@@ -108,9 +111,13 @@ where
 
 fn api(state: &HttpState, audience: Audience) -> Router<HttpState> {
     rest::router(audience).layer(from_fn_with_state((state.clone(), audience), access::check)).layer(
-        CompressionLayer::new()
-            .gzip(true)
-            .compress_when(SizeAbove::new(COMPRESS_ABOVE_BYTES).and(NotForContentType::SSE).and(NotSecret)),
+        CompressionLayer::new().gzip(true).compress_when(
+            SizeAbove::new(COMPRESS_ABOVE_BYTES)
+                .and(NotForContentType::SSE)
+                // Lines go out as they are made.
+                .and(NotForContentType::const_new(LINES))
+                .and(NotSecret),
+        ),
     )
 }
 
@@ -215,6 +222,8 @@ pub(crate) struct Shared {
     logins: Arc<Logins>,
     /// Tables being downloaded.
     downloads: Arc<Shares<TokenId>>,
+    /// Answers that are lines, being made.
+    lines: Arc<Shares<TokenId>>,
     /// The latest statistics of containers.
     storage: StorageCache,
     /// Held while a token is revoked.
@@ -236,6 +245,7 @@ impl HttpState {
             slots: Slots::new(answers),
             logins: Arc::default(),
             downloads: Shares::halves(DOWNLOADS_MAX),
+            lines: Shares::new(ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX),
             storage: StorageCache::default(),
             revoking: Mutex::default(),
             scraping: tokio::sync::Mutex::default(),
@@ -328,10 +338,6 @@ words! {
     Action = token::Action::ALL.map(action);
     /// How a run of a disk ended
     RowStatus = catalog::RowStatus::ALL.map(catalog::RowStatus::word);
-    /// What a task does
-    TaskKind = catalog::TaskKind::ALL.map(catalog::TaskKind::word);
-    /// How far a task is
-    TaskStatus = catalog::TaskStatus::ALL.map(catalog::TaskStatus::word);
     /// What compression details are added up by
     GroupBy = GROUPS.map(|(word, _)| word);
     /// What attributed bytes are added up by

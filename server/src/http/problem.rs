@@ -59,6 +59,17 @@ impl Problem {
         self
     }
 
+    /// As the caller is told, and the log where that matters.
+    pub(super) fn told(self) -> api::Problem {
+        self.error.log();
+        api::Problem {
+            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: self.status.as_u16(),
+            code: self.error.code,
+            detail: self.error.message,
+        }
+    }
+
     fn with_status(status: StatusCode, error: ServiceError) -> Self {
         let retry_after = error.retry_after_secs.map(|secs| (header::RETRY_AFTER, secs.into()));
         Self { status, error, header: retry_after }
@@ -113,21 +124,15 @@ impl From<QueryRejection> for Problem {
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        self.error.log();
-        let body = api::Problem {
-            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
-            status: self.status.as_u16(),
-            code: self.error.code,
-            detail: self.error.message,
-        };
-        let mut response = (self.status, Json(body)).into_response();
+    fn into_response(mut self) -> Response {
+        let (status, header) = (self.status, self.header.take());
+        let mut response = (status, Json(self.told())).into_response();
         let kind = HeaderValue::from_static(api::Problem::MEDIA_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        if let Some((name, value)) = self.header {
+        if let Some((name, value)) = header {
             response.headers_mut().insert(name, value);
         }
-        if self.status == StatusCode::UNAUTHORIZED {
+        if status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("Bearer realm=\"holdfast\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         }

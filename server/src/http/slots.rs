@@ -16,8 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::ServiceError;
 use crate::http::bounds::ANSWER_DEADLINE;
 use crate::http::problem::Problem;
-use crate::http::{self, HttpState};
-use crate::limits::{LOGINS_MAX, LOGINS_PER_ORIGIN_MAX, PUBLIC_REQUESTS_MAX, REQUESTS_PER_TOKEN_MAX};
+use crate::http::{self, Audience, HttpState};
+use crate::limits::{
+    CALLS_PER_TOKEN_MAX, LOGINS_MAX, LOGINS_PER_ORIGIN_MAX, PUBLIC_REQUESTS_MAX, REQUESTS_PER_TOKEN_MAX,
+};
 use crate::net::{Held, Link, Origin, Places, to_drop};
 use crate::shares::{Share, Shares};
 
@@ -40,6 +42,8 @@ pub(super) struct Slots {
     callers: Arc<Shares<TokenId>>,
     /// These, and those that wait for a slot.
     of_token: Arc<Shares<TokenId>>,
+    /// The same of agents: a whole fleet may have one token.
+    of_fleet: Arc<Shares<TokenId>>,
     strangers: Arc<Shares<Origin>>,
     of_origin: Arc<Shares<Origin>>,
 }
@@ -53,6 +57,7 @@ impl Slots {
         Self {
             callers: Shares::halves(answers),
             of_token: Shares::new(usize::MAX, REQUESTS_PER_TOKEN_MAX),
+            of_fleet: Shares::new(usize::MAX, CALLS_PER_TOKEN_MAX),
             strangers: Shares::new(PUBLIC_REQUESTS_MAX, PUBLIC_REQUESTS_MAX),
             of_origin: Shares::new(usize::MAX, PUBLIC_REQUESTS_MAX / 2),
         }
@@ -64,13 +69,18 @@ impl Slots {
     /// `Limit` when the token has as many as it may.
     pub(super) async fn of_caller(
         &self,
+        audience: Audience,
         path: &str,
         token: TokenId,
     ) -> Result<Option<Slot<TokenId>>, ServiceError> {
         if path == EVENTS {
             return Ok(None);
         }
-        let share = self.of_token.take(token).ok_or_else(|| too_many("token", REQUESTS_PER_TOKEN_MAX))?;
+        let (shares, max) = match audience {
+            Audience::Browsers => (&self.of_token, REQUESTS_PER_TOKEN_MAX),
+            Audience::Agents => (&self.of_fleet, CALLS_PER_TOKEN_MAX),
+        };
+        let share = shares.take(token).ok_or_else(|| too_many("token", max))?;
         Ok(Some((self.callers.wait(token).await, share)))
     }
 

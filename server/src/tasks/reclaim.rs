@@ -10,7 +10,8 @@ use holdfast_engine::{
     Engine, EngineError, Freezing, Incomplete, Moving, ReclaimControl, ReclaimOptions, ReclaimPhase,
     ReclaimReport, Squeeze,
 };
-use serde::{Deserialize, Serialize};
+use holdfast_proto::api::ReclaimOptions as Options;
+use serde::Serialize;
 
 use super::control::{Control, Steered, Stopped};
 use super::work::{DefaultSchedule, Order, Work, WorkError, read_options};
@@ -40,45 +41,19 @@ const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 /// What is told of what could not be followed, at most.
 const INCOMPLETE_LINES: usize = 20;
 
-/// What to do. What is left out is the server's choice.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Options {
-    /// Only says what would be freed.
-    #[serde(default, skip_serializing_if = "is_false")]
-    dry_run: bool,
-    /// Containers of which less is live, in percent, are copied forward.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    live_share_pct: Option<u8>,
-    /// Compresses old containers anew.
-    #[serde(default, skip_serializing_if = "is_false")]
-    squeeze: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    squeeze_level: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    squeeze_min_age_days: Option<u32>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-const fn is_false(value: &bool) -> bool {
-    !*value
-}
-
-impl Options {
-    fn for_engine(&self) -> ReclaimOptions {
-        let defaults = ReclaimOptions::default();
-        let squeeze = self.squeeze.then(|| Squeeze {
-            level: self.squeeze_level.unwrap_or(SQUEEZE_LEVEL),
-            min_age_days: self.squeeze_min_age_days.unwrap_or(SQUEEZE_MIN_AGE_DAYS),
-        });
-        ReclaimOptions {
-            live_share_pct: self.live_share_pct.unwrap_or(defaults.live_share_pct),
-            // Who says how sparse a container must be means just that.
-            copied_per_freed: if self.live_share_pct.is_some() { 0 } else { defaults.copied_per_freed },
-            squeeze,
-            dry_run: self.dry_run,
-            ..defaults
-        }
+fn for_engine(options: &Options) -> ReclaimOptions {
+    let defaults = ReclaimOptions::default();
+    let squeeze = options.squeeze.then(|| Squeeze {
+        level: options.squeeze_level.unwrap_or(SQUEEZE_LEVEL),
+        min_age_days: options.squeeze_min_age_days.unwrap_or(SQUEEZE_MIN_AGE_DAYS),
+    });
+    ReclaimOptions {
+        live_share_pct: options.live_share_pct.unwrap_or(defaults.live_share_pct),
+        // Who says how sparse a container must be means just that.
+        copied_per_freed: if options.live_share_pct.is_some() { 0 } else { defaults.copied_per_freed },
+        squeeze,
+        dry_run: options.dry_run,
+        ..defaults
     }
 }
 
@@ -245,7 +220,7 @@ impl Work for ReclaimWork {
         control.steer(Arc::new(Round(Arc::clone(&round))));
         let archiving = self.archiving.as_ref().filter(|_| !options.dry_run);
         let freezing = archiving.map(|archiving| archiving.freezing(&self.engine, control)).transpose()?;
-        let asked = ReclaimOptions { moving: self.moving, freezing, ..options.for_engine() };
+        let asked = ReclaimOptions { moving: self.moving, freezing, ..for_engine(&options) };
         let report = self.engine.reclaim(&asked, &round).map_err(ended)?;
         control.set_figures(&Figures::of(&report, options.dry_run));
         for one in report.incomplete.iter().take(INCOMPLETE_LINES) {
@@ -369,7 +344,7 @@ mod tests {
     #[test]
     fn options_are_bounded_and_have_one_form() {
         let read = read_options::<Options>;
-        let engine_options = |text: &str| read(text).map(|options| options.for_engine());
+        let engine_options = |text: &str| read(text).map(|options| for_engine(&options));
         assert_eq!(engine_options("{}").unwrap(), ReclaimOptions::default());
         let squeeze = engine_options(r#"{"squeeze":true,"squeeze_min_age_days":0}"#).unwrap().squeeze;
         assert_eq!(squeeze, Some(Squeeze { level: SQUEEZE_LEVEL, min_age_days: 0 }));

@@ -11,6 +11,7 @@ use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::BackupId;
 use holdfast_engine::{Engine, EngineError};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::VerifyOptions as Options;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Stopped};
@@ -32,18 +33,6 @@ const AGAIN_MAX: usize = 500;
 
 /// Pause before restore points that could not be read are tried again.
 const REST: Duration = Duration::from_secs(60);
-
-/// What to verify.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Options {
-    /// Of this namespace only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    namespace: Option<String>,
-    /// This VM only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    vm: Option<String>,
-}
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Figures {

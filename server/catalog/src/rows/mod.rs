@@ -29,6 +29,7 @@ pub use backup::{
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 pub use detail::{DetailFilter, DetailRow, RowStatus};
 pub use expiring::ExpiringRecord;
+pub use holdfast_proto::api::{TaskKind, TaskProgress, TaskStatus};
 pub use parity::{ParityGroup, ParityTotals};
 pub use places::BackupPlaces;
 pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
@@ -41,5 +42,5 @@ pub use scrub::{
     Scrubbed, WithinBackup,
 };
 pub use space_day::SpaceDay;
-pub use task::{ScheduleMark, ScheduleRecord, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus};
+pub use task::{ScheduleMark, ScheduleRecord, TaskLine, TaskRecord};
 pub use trust::{FalseDigest, VmOwner};

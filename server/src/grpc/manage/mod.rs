@@ -1,14 +1,12 @@
-//! The Manage service: deleting restore points, rules that decide which go, locks, policies, and long work.
+//! The Manage service: deleting restore points, rules that decide which go, locks and policies.
 //!
 //! | file | open it for |
 //! |---|---|
 //! | `points` | restore points that are named: what they would free, deleting, locks and holds |
 //! | `policies` | policies and simulations; rules over VMs |
-//! | `tasks` | long work: reclaim, scrub, verification |
 
 mod points;
 mod policies;
-mod tasks;
 mod wire;
 
 use std::sync::Arc;
@@ -27,7 +25,6 @@ use crate::error::ServiceError;
 use crate::grpc::bounds::OUTGOING_QUEUE_MESSAGES;
 use crate::grpc::call::{Stage, caller, note_late_refusal, unary};
 use crate::grpc::calls::Call;
-pub(in crate::grpc) use crate::grpc::manage::tasks::wire as task_message;
 pub(in crate::grpc) use crate::grpc::manage::wire::protection;
 use crate::limits::{ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX};
 use crate::shares::{Share, Shares};
@@ -76,12 +73,6 @@ calls! {
     list_policies(ListPoliciesRequest) -> ListPoliciesResponse = policies::list;
     set_policy(SetPolicyRequest) -> SetPolicyResponse = policies::set;
     remove_policy(RemovePolicyRequest) -> RemovePolicyResponse = policies::remove;
-    start_reclaim(StartReclaimRequest) -> Task = tasks::start_reclaim;
-    start_scrub(StartScrubRequest) -> Task = tasks::start_scrub;
-    start_verification(StartVerificationRequest) -> Task = tasks::start_verification;
-    list_tasks(ListTasksRequest) -> ListTasksResponse = tasks::list;
-    get_task(GetTaskRequest) -> Task = tasks::get;
-    control_task(ControlTaskRequest) -> Task = tasks::control;
     |
     ForgetStream, forget(ForgetRequest) -> ForgetResponse = policies::forget;
     RunPolicyStream, run_policy(RunPolicyRequest) -> ForgetResponse = policies::run_policy;

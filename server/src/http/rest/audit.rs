@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use holdfast_engine::catalog::{self, PageRequest};
+use holdfast_proto::api::Keyset;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::wire::{Keyset, time};
+use super::wire::time;
 use crate::app::App;
 use crate::auth::peer_text;
 use crate::error::ServiceError;

@@ -10,12 +10,13 @@ use holdfast_engine::catalog::{
 };
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::Keyset;
 use holdfast_proto::details::shell_word;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::retention::points::{Hold, kept_by};
-use super::wire::{Keyset, maybe_time, time};
+use super::wire::{maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;

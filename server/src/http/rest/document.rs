@@ -192,12 +192,13 @@ fn bodies_of_requests(document: &Value) -> Vec<String> {
     bodies.map(str::to_owned).collect()
 }
 
-/// The schema of a page, which is generic, is derived with its items in full; a reference says the same.
+/// The schema of a page or a line, which are generic, is derived with its items in full; a reference says the same.
 fn refer_to_items(name: &str, schema: &mut Value) {
-    if let Some((_, item)) = name.split_once('_')
-        && let Some(items) = schema.pointer_mut("/properties/items/items")
-    {
-        *items = json!({ "$ref": format!("{SCHEMAS}{item}") });
+    let Some((_, item)) = name.split_once('_') else { return };
+    for place in ["/properties/items/items", "/oneOf/0/properties/item"] {
+        if let Some(items) = schema.pointer_mut(place) {
+            *items = json!({ "$ref": format!("{SCHEMAS}{item}") });
+        }
     }
 }
 

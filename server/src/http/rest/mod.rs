@@ -77,6 +77,7 @@ fn for_everyone() -> OpenApiRouter<HttpState> {
         .routes(routes!(backups::list))
         .routes(routes!(backups::get))
         .routes(routes!(thaw::quote, thaw::start))
+        .routes(routes!(thaw::task))
         .routes(routes!(damage::list))
         .routes(routes!(storage::get))
         .routes(routes!(storage::history))

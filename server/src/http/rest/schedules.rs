@@ -4,24 +4,23 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use holdfast_engine::catalog::ScheduleRecord;
+use holdfast_engine::catalog::{ScheduleRecord, TaskKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::tasks::object;
+use super::tasks::{kind_of, object};
 use super::wire::{Items, maybe_time};
 use crate::app::App;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body};
-use crate::{http, tasks};
+use crate::tasks;
 
 /// When tasks of a kind are started by the clock
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Schedule {
-    #[schema(value_type = http::TaskKind, example = "reclaim")]
-    kind: &'static str,
+    kind: TaskKind,
     /// Minute, hour, day of the month, month and day of the week
     #[schema(example = "0 6 * * *")]
     expression: String,
@@ -43,7 +42,7 @@ impl From<tasks::Schedule> for Schedule {
     fn from(schedule: tasks::Schedule) -> Self {
         let (who, updated_ms) = schedule.set.unzip();
         Self {
-            kind: schedule.kind.word(),
+            kind: schedule.kind,
             expression: schedule.expression,
             time_zone: schedule.time_zone,
             enabled: schedule.enabled,
@@ -88,7 +87,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Json<Items<Sched
 ///
 /// All of it is set. What would have been due before is not.
 #[utoipa::path(put, path = "/schedules/{kind}", tag = "tasks", request_body = SetSchedule,
-    params(("kind" = http::TaskKind, Path, description = "The kind of tasks")),
+    params(("kind" = TaskKind, Path, description = "The kind of tasks")),
     responses((status = 200, description = "The schedule", body = Schedule)))]
 pub(super) async fn set(
     State(app): State<Arc<App>>,
@@ -98,7 +97,7 @@ pub(super) async fn set(
 ) -> Result<Json<Schedule>, ServiceError> {
     app.blocking(move |app| {
         let schedule = ScheduleRecord {
-            kind: kind.parse()?,
+            kind: kind_of(&kind)?,
             expression: wanted.expression,
             time_zone: wanted.time_zone.filter(|zone| !zone.is_empty()).unwrap_or_else(|| "UTC".to_owned()),
             options: Value::Object(wanted.options).to_string(),

@@ -6,21 +6,26 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use holdfast_engine::ids::BackupId;
-use holdfast_proto::v1;
-use holdfast_tiers::prices::Dollars;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use holdfast_proto::api::{Line, StartThaw, Task, Thaw};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::tasks::Task;
+use super::tasks::{task_id, told};
 use crate::app::App;
+use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
 use crate::http::query::{At, Body, Params, id, name};
+use crate::http::{HttpState, ndjson};
 use crate::reading::{self, Wanted};
 
 /// For which a walk over recipes may go on: an answer must begin within 30 s.
 const AT_MOST: Duration = Duration::from_secs(20);
+
+/// The same where the answer has begun: a walk over 10 TB takes minutes.
+const AT_MOST_WAITING: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -30,66 +35,8 @@ pub(super) struct ThawQuery {
     disk: Option<String>,
     /// For which what is thawed can be read [default: s3_thaw_days]
     days: Option<u32>,
-}
-
-/// What of a restore point lies in the archive, and what bringing it back takes
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Thaw {
-    /// What has to be thawed before it can be restored; 0: nothing
-    objects: u64,
-    bytes: u64,
-    /// What was asked for and is not there yet
-    objects_under_way: u64,
-    bytes_under_way: u64,
-    /// What lies in the archive and was thawed, so that it can be read for now
-    objects_readable: u64,
-    bytes_readable: u64,
-    /// Storage classes of what has to be thawed
-    classes: Vec<String>,
-    /// For which it can be read then
-    days: u32,
-    /// The cheapest first; none where nothing has to be thawed
-    offers: Vec<ThawOffer>,
-    /// Where the prices are from, and since when
-    region: String,
-    as_of: String,
-    /// The task that thaws something of this restore point; null: none does
-    task: Option<Task>,
-}
-
-/// A way to thaw it
-#[derive(Debug, Serialize, ToSchema)]
-struct ThawOffer {
-    /// bulk, standard or expedited
-    speed: String,
-    /// Within which it can be read, as a rule
-    hours: u32,
-    /// In US dollars, lines that may not apply left out
-    cost: f64,
-    lines: Vec<ThawLine>,
-}
-
-/// A line of an offer
-#[derive(Debug, Serialize, ToSchema)]
-struct ThawLine {
-    what: String,
-    /// In US dollars
-    cost: f64,
-    /// Whether it is not in the sum, because it may not apply
-    extra: bool,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct StartThaw {
-    /// bulk, standard or expedited
-    speed: String,
-    /// For which what is thawed can be read; left out: as the settings say
-    #[serde(default)]
-    days: u32,
-    /// Left out: all disks
-    #[serde(default)]
-    disks: Vec<String>,
+    /// Wait for as long as it takes: the answer begins before it is known, and is one line of NDJSON
+    wait: Option<bool>,
 }
 
 /// What of a restore point lies in the archive
@@ -98,22 +45,38 @@ pub(super) struct StartThaw {
 /// restore' waits for it. Nothing is asked of the bucket.
 #[utoipa::path(get, path = "/backups/{id}/thaw", tag = "backups",
     params(("id" = String, Path, description = "The restore point's id"), ThawQuery),
-    responses((status = 200, description = "What thawing it takes", body = Thaw)))]
+    responses((status = 200, description = "What thawing it takes",
+        content((Thaw = "application/json"), (Line<Thaw> = "application/x-ndjson")))))]
 pub(super) async fn quote(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
     At(text): At<String>,
     Params(query): Params<ThawQuery>,
-) -> Result<Json<Thaw>, ServiceError> {
-    app.blocking(move |app| {
-        let backup: BackupId = id("backup", &text)?;
-        let disks = name("disk", query.disk)?.into_iter().collect();
-        let wanted = Wanted { backup, disks, days: query.days.unwrap_or(0) };
-        let quote = reading::quote_thaw(app, &caller, &wanted, AT_MOST)?;
-        let task = reading::task_of(app, &caller, backup)?;
-        Ok(Json(described(quote, task.map(Task::of))))
-    })
-    .await
+) -> Result<Response, ServiceError> {
+    let backup: BackupId = id("backup", &text)?;
+    let disks = name("disk", query.disk)?.into_iter().collect();
+    let wanted = Wanted { backup, disks, days: query.days.unwrap_or(0) };
+    let caller = identity.caller.clone();
+    if query.wait == Some(true) {
+        let work = move |app: &Arc<App>, lines: &ndjson::Lines<Thaw>| {
+            lines.send(&quoted(app, &caller, &wanted, AT_MOST_WAITING, &|| !lines.is_over())?)
+        };
+        return ndjson::answer(&state, &identity, work).await;
+    }
+    let quoted = state.app.blocking(move |app| quoted(app, &caller, &wanted, AT_MOST, &|| true)).await?;
+    Ok(Json(quoted).into_response())
+}
+
+fn quoted(
+    app: &App,
+    caller: &Caller,
+    wanted: &Wanted,
+    at_most: Duration,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Thaw, ServiceError> {
+    let quote = reading::quote_thaw(app, caller, wanted, at_most, go_on)?;
+    let task = reading::task_of(app, caller, wanted.backup)?;
+    Ok(Thaw { task: task.map(told), ..quote })
 }
 
 /// Thaw a restore point
@@ -133,39 +96,26 @@ pub(super) async fn start(
     app.blocking(move |app| {
         let StartThaw { speed, days, disks } = wanted;
         let wanted = Wanted { backup: id("backup", &text)?, disks, days };
-        let told = reading::start_thaw(app, &caller, wanted, speed)?;
-        Ok((StatusCode::CREATED, Json(Task::of(told))))
+        let started = reading::start_thaw(app, &caller, wanted, speed)?;
+        Ok((StatusCode::CREATED, Json(told(started))))
     })
     .await
 }
 
-fn described(quote: v1::ThawQuote, task: Option<Task>) -> Thaw {
-    Thaw {
-        objects: quote.objects,
-        bytes: quote.bytes,
-        objects_under_way: quote.objects_under_way,
-        bytes_under_way: quote.bytes_under_way,
-        objects_readable: quote.objects_readable,
-        bytes_readable: quote.bytes_readable,
-        classes: quote.classes,
-        days: quote.days,
-        offers: quote.offers.into_iter().map(offer).collect(),
-        region: quote.region,
-        as_of: quote.as_of,
-        task,
-    }
-}
-
-fn offer(offer: v1::ThawOffer) -> ThawOffer {
-    let line = |line: v1::ThawCost| ThawLine {
-        what: line.what,
-        cost: Dollars(line.nanodollars).as_f64(),
-        extra: line.is_extra,
-    };
-    ThawOffer {
-        speed: offer.speed,
-        hours: offer.hours,
-        cost: Dollars(offer.nanodollars).as_f64(),
-        lines: offer.lines.into_iter().map(line).collect(),
-    }
+/// A task that thaws a restore point
+///
+/// For whoever may restore it, also once the task has ended.
+#[utoipa::path(get, path = "/backups/{id}/thaw/{task}", tag = "backups",
+    params(("id" = String, Path, description = "The restore point's id"), ("task" = String, Path, description = "The task's id")),
+    responses((status = 200, description = "The task", body = Task)))]
+pub(super) async fn task(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    At((text, task)): At<(String, String)>,
+) -> Result<Json<Task>, ServiceError> {
+    app.blocking(move |app| {
+        let found = reading::get_thaw(app, &caller, id("backup", &text)?, task_id(&task)?)?;
+        Ok(Json(told(found)))
+    })
+    .await
 }

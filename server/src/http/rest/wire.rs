@@ -24,14 +24,6 @@ impl<T> Items<T> {
     }
 }
 
-/// A page of a list that is read page by page
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Keyset<T> {
-    pub(super) items: Vec<T>,
-    /// `page_token` of the next page; null: this is the last page
-    pub(super) next_page_token: Option<String>,
-}
-
 /// RFC 3339 in UTC with milliseconds.
 pub(super) fn time(unix_ms: i64) -> String {
     timestamp(unix_ms)

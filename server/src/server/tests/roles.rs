@@ -13,8 +13,6 @@ enum Rpc {
     Abort,
     ReadDisk,
     ReadRange,
-    QuoteThaw,
-    StartThaw,
     ListBackups,
     GetBackup,
     Report,
@@ -22,8 +20,8 @@ enum Rpc {
     ReportChunks,
 }
 
-/// As many as the protocol has, but for `GetThaw`, which is about a task; a new call must be added here.
-const ALL: [Rpc; 16] = [
+/// As many as the protocol has; a new call must be added here.
+const ALL: [Rpc; 14] = [
     Rpc::Hello,
     Rpc::Start,
     Rpc::ParentDigests,
@@ -33,8 +31,6 @@ const ALL: [Rpc; 16] = [
     Rpc::Abort,
     Rpc::ReadDisk,
     Rpc::ReadRange,
-    Rpc::QuoteThaw,
-    Rpc::StartThaw,
     Rpc::ListBackups,
     Rpc::GetBackup,
     Rpc::Report,
@@ -62,7 +58,7 @@ impl Rpc {
             Self::ParentDigests | Self::Ingest | Self::KeepAlive | Self::Commit => {
                 Some(ErrorCode::SessionGone)
             }
-            Self::ReadDisk | Self::ReadRange | Self::QuoteThaw | Self::StartThaw => Some(ErrorCode::NotFound),
+            Self::ReadDisk | Self::ReadRange => Some(ErrorCode::NotFound),
         }
     }
 
@@ -84,18 +80,6 @@ impl Rpc {
             Self::Abort => client.abort(session).await,
             Self::ReadDisk => client.read_disk(backup).await.map(drop),
             Self::ReadRange => client.read_range(backup, 10).await.map(drop),
-            Self::QuoteThaw => {
-                let message = v1::QuoteThawRequest { backup_id: backup.into(), ..Default::default() };
-                client.restore().quote_thaw(client.request(message)).await.map(drop)
-            }
-            Self::StartThaw => {
-                let message = v1::StartThawRequest {
-                    backup_id: backup.into(),
-                    speed: "bulk".into(),
-                    ..Default::default()
-                };
-                client.restore().start_thaw(client.request(message)).await.map(drop)
-            }
             Self::ListBackups => client.list_backups("mine").await.map(drop),
             Self::GetBackup => client.get_backup("mine", backup, "").await.map(drop),
             Self::Report => client.report("mine").await.map(drop),
@@ -124,8 +108,6 @@ async fn outcome(fixture: &Fixture, admin: &Client, token: &str, rpc: Rpc, vm: &
         Err(status) => match ErrorCode::of_status(&status) {
             // A session without data cannot be committed; only its owner gets so far.
             Some(ErrorCode::Invalid) if rpc == Rpc::Commit => None,
-            // There is no archive to thaw anything from.
-            Some(ErrorCode::Invalid) if rpc == Rpc::StartThaw => None,
             found => Some(found.unwrap_or_else(|| panic!("{rpc:?}: {status:?}"))),
         },
     };
@@ -274,7 +256,7 @@ impl Rpc {
             Self::Abort => &["backup.abort"],
             Self::ReadDisk | Self::ReadRange => &["backup.read"],
             Self::RecordVerification => &["backup.verify"],
-            // These have none of their own: nothing is thawed, and the commit has nothing to commit, here.
+            // These have none of their own: the commit has nothing to commit, here.
             _ => &[],
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use holdfast_proto::api::LINES;
 use serde_json::{Value, json};
 
 /// The document that the web UI is built with.
@@ -16,15 +17,20 @@ fn document() -> &'static Value {
 }
 
 /// An answer to a request of the API. Anything else passes.
-pub(super) fn check_answer(method: &str, path: &str, status: u16, body: &[u8]) {
+pub(super) fn check_answer((method, path): (&str, &str), status: u16, kind: &str, body: &[u8]) {
     let Some(operation) = operation(path) else { return };
-    let content = &operation[method.to_lowercase()]["responses"][status.to_string()]["content"];
-    let kind = if status < 400 { "application/json" } else { "application/problem+json" };
-    let schema = &content[kind]["schema"];
-    if let Ok(answer) = serde_json::from_slice(body)
-        && !schema.is_null()
-    {
-        fits(schema, &answer).unwrap_or_else(|error| panic!("{method} {path} answered {status}: {error}"));
+    let schema =
+        &operation[method.to_lowercase()]["responses"][status.to_string()]["content"][kind]["schema"];
+    if schema.is_null() {
+        return;
+    }
+    let values = match kind {
+        LINES => body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect(),
+        _ => vec![body],
+    };
+    for value in values {
+        let value = serde_json::from_slice(value).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        fits(schema, &value).unwrap_or_else(|error| panic!("{method} {path} answered {status}: {error}"));
     }
 }
 

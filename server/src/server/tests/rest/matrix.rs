@@ -59,7 +59,9 @@ const CALLS: &[Call] = &[
     ("GET", "/backups", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups/{id}", "", EveryRole, Absent),
     ("GET", "/backups/{id}/thaw", "", EveryRole, Absent),
+    ("GET", "/backups/{id}/thaw", "?wait=true", EveryRole, Absent),
     ("POST", "/backups/{id}/thaw", "", EveryRole, Absent),
+    ("GET", "/backups/{id}/thaw/{task}", "", EveryRole, Absent),
     ("GET", "/damage", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/runs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/attribution", "?namespace=mine&by=job", EveryRole, Forbidden),
@@ -134,11 +136,18 @@ impl Seeded {
         self.fixture.server.app().tasks.start_paused(TaskKind::Verify, &options).id.to_string()
     }
 
+    /// One that thaws the restore point, if there were a bucket.
+    fn paused_thaw(&self) -> String {
+        let options = json!({ "backup": self.backup, "speed": "bulk" }).to_string();
+        self.fixture.server.app().tasks.start_paused(TaskKind::Thaw, &options).id.to_string()
+    }
+
     /// The request, with everything it needs to succeed but the token.
     fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
         let id = match path {
             "/backups/{id}"
             | "/backups/{id}/thaw"
+            | "/backups/{id}/thaw/{task}"
             | "/restore-points/{id}/lock"
             | "/restore-points/{id}/hold" => self.backup.clone(),
             "/policies/{id}" | "/policies/{id}/run" => self.policy(),
@@ -151,6 +160,7 @@ impl Seeded {
             _ => String::new(),
         };
         let path = path.replace("{id}", &id).replace("{namespace}", "mine").replace("{name}", "mine");
+        let path = if path.contains("{task}") { path.replace("{task}", &self.paused_thaw()) } else { path };
         let path = path.replace("{kind}", "verify").replace("{vm}", &SECRET_VM.replace(' ', "%20"));
         let ask = Ask::new(method, &format!("/api/v1{path}{query}"));
         match (method, path.as_str()) {
@@ -492,7 +502,7 @@ async fn every_endpoint_and_every_refusal_has_its_entry_in_the_audit_log() {
         if status == 403 {
             assert!(since.contains(&"call.refused".to_owned()), "{call:?}: {since:?}");
         }
-        if path.ends_with("/thaw") {
+        if path.contains("/thaw") {
             assert_eq!(since, ["backup.read-refused"], "{status}: {call:?}");
         }
     }
@@ -504,6 +514,7 @@ const CONFINED: &[(&str, &str)] = &[
     ("POST", "/vms/{namespace}/{vm}/owner"),
     ("GET", "/backups/{id}/thaw"),
     ("POST", "/backups/{id}/thaw"),
+    ("GET", "/backups/{id}/thaw/{task}"),
     ("GET", "/tasks"),
     ("POST", "/tasks"),
     ("GET", "/tasks/{id}"),

@@ -34,7 +34,11 @@ impl Answer {
     ) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        contract::check_answer(method.as_str(), &path, status, &body);
+        // What is compressed is not read here.
+        let kind =
+            headers.get(header::CONTENT_TYPE).filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
+        let kind = kind.map_or("", |kind| kind.to_str().unwrap());
+        contract::check_answer((method.as_str(), &path), status, kind, &body);
         Self { status, headers, body }
     }
 
