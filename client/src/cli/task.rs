@@ -12,11 +12,14 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::Context;
 use crate::cli::args::{Scrub, Steering};
-use crate::connect::Connection;
+use crate::connect::{Connection, retrying};
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 
 /// How often the server is asked.
 const ASK_EVERY: Duration = Duration::from_millis(500);
+
+/// For how long a server may be away while a task is watched.
+const AWAY_FOR: Duration = Duration::from_secs(60);
 
 /// Between two lines for a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -167,7 +170,8 @@ async fn follow(
     mut task: Task,
 ) -> Result<Option<Task>, ClientError> {
     let get = async |id: &str, log_lines: &str| -> Result<Task, ClientError> {
-        connection.api().get(&["tasks", id], &[("log_lines", log_lines)]).await
+        let api = connection.api();
+        retrying(AWAY_FOR, async || api.get(&["tasks", id], &[("log_lines", log_lines)]).await).await
     };
     let mut progress = Progress::new(context);
     loop {
@@ -175,12 +179,15 @@ async fn follow(
         if task.status.has_ended() {
             return get(&task.id, LOG_LINES).await.map(Some);
         }
-        tokio::select! {
+        let asked = async {
+            tokio::time::sleep(ASK_EVERY).await;
+            get(&task.id, "1").await
+        };
+        task = tokio::select! {
             biased;
             () = context.cancel.cancelled() => return Ok(None),
-            () = tokio::time::sleep(ASK_EVERY) => {}
-        }
-        task = get(&task.id, "1").await?;
+            answer = asked => answer?,
+        };
     }
 }
 

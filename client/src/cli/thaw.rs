@@ -9,7 +9,7 @@ use holdfast_proto::v1::BackupInfo;
 
 use super::args::{Restore, ThawSpeed};
 use super::{Context, ask};
-use crate::connect::{Api, Connection};
+use crate::connect::{Api, Connection, retrying};
 use crate::error::ClientError;
 
 /// How often the server is asked how far it is, at first and at most: a thaw takes minutes, or days.
@@ -18,9 +18,6 @@ const ASK_LONGEST: Duration = Duration::from_secs(30);
 
 /// Between two lines for a log.
 const LINE_EVERY: Duration = Duration::from_secs(60);
-
-/// Before a server that is at its limit is asked again what lies in the archive.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 const NANO: u64 = 1_000_000_000;
 
@@ -52,18 +49,10 @@ pub(super) async fn make_ready(
     let days_text = restore.thaw_days.map(|days| days.to_string());
     let parameters =
         [("wait", Some("true")), ("disk", restore.disk.as_deref()), ("days", days_text.as_deref())];
-    let begun = Instant::now();
-    let quote = loop {
-        match quote(&api, &path, &parameters).await {
-            // Others are told theirs meanwhile.
-            Err(error) if error.is_limit() && begun.elapsed() < restore.reading.retry_for => {}
-            quote => break quote?,
-        }
-        tokio::select! {
-            biased;
-            () = context.cancel.cancelled() => return Err(ClientError::Interrupted),
-            () = tokio::time::sleep(ASK_AGAIN) => {}
-        }
+    let quote = tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => return Err(ClientError::Interrupted),
+        quote = retrying(restore.reading.retry_for, async || quote(&api, &path, &parameters).await) => quote?,
     };
     if quote.objects + quote.objects_under_way == 0 {
         return Ok(Thawed::Ready);
@@ -225,7 +214,7 @@ async fn wait(
             escape_line(&task.id)
         ));
     };
-    let (mut every, mut said, mut heard) = (ASK_FIRST, None::<Instant>, Instant::now());
+    let (mut every, mut said) = (ASK_FIRST, None::<Instant>);
     loop {
         match task.status {
             TaskStatus::Done => return Ok(()),
@@ -245,28 +234,19 @@ async fn wait(
                 .output
                 .note(&format!("thawing: {} of {} objects", task.progress.done, task.progress.total));
         }
-        tokio::select! {
-            biased;
-            () = context.cancel.cancelled() => {
-                goes_on(&task);
-                return Err(ClientError::Interrupted);
-            }
-            () = tokio::time::sleep(every) => {}
-        }
-        every = (every * 2).min(ASK_LONGEST);
         let path = [path, &[&*task.id]].concat();
-        match api.get(&path, &NO_PARAMETERS).await {
-            Ok(answer) => {
-                task = answer;
-                heard = Instant::now();
-            }
+        let asked = async {
+            tokio::time::sleep(every).await;
             // It goes on at the server, whenever that is back.
-            Err(error) if error.is_connection_loss() && heard.elapsed() < retry_for => {}
-            Err(error) => {
-                goes_on(&task);
-                return Err(error);
-            }
-        }
+            retrying(retry_for, async || api.get(&path, &NO_PARAMETERS).await).await
+        };
+        let answer = tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => Err(ClientError::Interrupted),
+            answer = asked => answer,
+        };
+        task = answer.inspect_err(|_| goes_on(&task))?;
+        every = (every * 2).min(ASK_LONGEST);
     }
 }
 

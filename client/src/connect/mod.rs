@@ -346,6 +346,24 @@ pub(crate) async fn open_again(
     }
 }
 
+/// Makes a call that changes nothing again and again, for as long as its error may pass and the outage is shorter than
+/// `retry_for`.
+pub(crate) async fn retrying<T>(
+    retry_for: Duration,
+    mut call: impl AsyncFnMut() -> Result<T, ClientError>,
+) -> Result<T, ClientError> {
+    let (mut backoff, epoch) = (Backoff::new(retry_for), Instant::now());
+    loop {
+        match call().await {
+            Err(error) if may_pass(&error) => match backoff.next_delay(epoch.elapsed()) {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => return Err(error),
+            },
+            outcome => return outcome,
+        }
+    }
+}
+
 /// A lost connection, and a limit: after an outage all agents come back at once, and a server that is at its limit takes
 /// more a moment later.
 fn may_pass(error: &ClientError) -> bool {

@@ -3,6 +3,8 @@
 //! The work is done on a thread that may block. Its lines go to the connection through a queue, which stops the work while the
 //! client is slow, and ends it when the client goes away or reads nothing for [`READ_DEADLINE`], when its token or login ends,
 //! and when the server stops. A refusal that comes soon has its own status; a later one is the last line, a [`Problem`].
+//!
+//! An answer that waits for its turn begins at once: it keeps its place in the queue, and no slot from others.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -15,10 +17,11 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::api::{LINES, Line};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{Instrument as _, Span};
@@ -38,8 +41,8 @@ use crate::shares::{Share, Shares};
 /// How long an answer waits for its first line or its refusal before it begins without.
 const BEGIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long one waits for its turn: both together are less than an answer may take to begin.
-const TURN_WITHIN: Duration = Duration::from_secs(20);
+/// Between two looks at whether the token and the login still hold.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Where the lines of an answer go.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ pub(super) struct Lines<T> {
     credential: Credential,
     queue: mpsc::Sender<Result<Bytes, ServiceError>>,
     runtime: Handle,
+    looked: Mutex<Instant>,
     line: PhantomData<fn(&T)>,
 }
 
@@ -67,9 +71,18 @@ impl<T: Serialize> Lines<T> {
         self.runtime.block_on(sent).map_err(|_| ServiceError::shutting_down())
     }
 
-    /// Returns true if nothing more is wanted.
+    /// Returns true if nothing more is wanted. Blocks at times.
     pub(super) fn is_over(&self) -> bool {
-        self.queue.is_closed() || *self.app.stopping().borrow()
+        if self.queue.is_closed() || *self.app.stopping().borrow() {
+            return true;
+        }
+        let mut looked = self.looked.lock();
+        if looked.elapsed() < LOOK_EVERY {
+            return false;
+        }
+        *looked = Instant::now();
+        // What cannot be looked up is told when a line is sent.
+        matches!(self.app.auth.still_holds(&self.credential), Ok(false))
     }
 }
 
@@ -82,23 +95,27 @@ fn line<T: Serialize>(line: &Line<T>) -> Result<Bytes, ServiceError> {
 /// Answers with what `work` sends.
 ///
 /// # Errors
-/// `Limit`: as many such answers are under way as there may be; those with which `work` ends soon.
+/// Those with which `work` ends soon.
 pub(super) async fn answer<T: Serialize + 'static>(
     state: &HttpState,
     identity: &Identity,
     work: impl FnOnce(&Arc<App>, &Lines<T>) -> Result<(), ServiceError> + Send + 'static,
 ) -> Result<Response, ServiceError> {
-    let share = share(&state.lines, identity.caller.token.id).await?;
+    let token = identity.caller.token.id;
+    let (shares, share) = (Arc::clone(&state.lines), state.lines.take(token));
+    let has_turn = share.is_some();
     let (queue, mut queued) = mpsc::channel(LINES_WAITING);
     let lines = Lines {
         app: Arc::clone(&state.app),
         credential: identity.credential(),
         queue: queue.clone(),
         runtime: Handle::current(),
+        looked: Mutex::new(Instant::now()),
         line: PhantomData,
     };
     let app = Arc::clone(&state.app);
     let worked = async move {
+        let Some(share) = turn(share, &shares, token, &queue).await else { return };
         let ended = app.blocking(move |app| work(app, &lines)).await;
         drop(share);
         if let Err(error) = ended {
@@ -107,7 +124,8 @@ pub(super) async fn answer<T: Serialize + 'static>(
         }
     };
     tokio::spawn(worked.instrument(Span::current()));
-    let first = match timeout(BEGIN_WITHIN, queued.recv()).await {
+    let within = if has_turn { BEGIN_WITHIN } else { Duration::ZERO };
+    let first = match timeout(within, queued.recv()).await {
         Ok(Some(Err(error))) => return Err(error),
         Ok(first) => first,
         Err(_) => None,
@@ -121,10 +139,21 @@ pub(super) async fn answer<T: Serialize + 'static>(
     Ok(response)
 }
 
-/// Waits until such an answer may be made: most are made in a moment, and a fleet asks at once.
-async fn share(lines: &Arc<Shares<TokenId>>, token: TokenId) -> Result<Share<TokenId>, ServiceError> {
-    let busy = |_| ServiceError::at_capacity("others are being answered; try again in a moment");
-    timeout(TURN_WITHIN, lines.wait(token)).await.map_err(busy)
+/// Waits until such an answer may be made; `None`: no one wants it any more. Most are made in a moment, and a fleet asks at once.
+async fn turn<T>(
+    share: Option<Share<TokenId>>,
+    shares: &Arc<Shares<TokenId>>,
+    token: TokenId,
+    queue: &mpsc::Sender<T>,
+) -> Option<Share<TokenId>> {
+    if share.is_some() {
+        return share;
+    }
+    tokio::select! {
+        biased;
+        () = queue.closed() => None,
+        share = shares.wait(token) => Some(share),
+    }
 }
 
 fn last_line(error: ServiceError) -> Bytes {
@@ -134,24 +163,22 @@ fn last_line(error: ServiceError) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use holdfast_proto::ErrorCode;
-
     use super::*;
     use crate::limits::{ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX};
 
-    #[tokio::test(start_paused = true)]
-    async fn lines_that_no_one_reads_leave_threads_to_others() {
-        let lines = Shares::new(ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX);
+    #[tokio::test]
+    async fn answers_take_turns_and_those_no_one_wants_give_theirs_up() {
+        let shares = Shares::new(ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX);
         let token = |number: u8| TokenId::from_bytes([number; 16]);
-        let mut held = Vec::new();
-        for _ in 0..ANSWERS_PER_TOKEN_MAX {
-            held.push(share(&lines, token(1)).await.unwrap());
-        }
-        let refused = share(&lines, token(1)).await.unwrap_err();
-        assert!(refused.code == ErrorCode::Limit && refused.retry_after_secs.is_some(), "{refused}");
-        drop(share(&lines, token(2)).await.unwrap());
-        // One that waits gets the turn of one that ends.
-        let (waits, ends) = (share(&lines, token(1)), async { drop(held.pop()) });
-        drop(tokio::join!(waits, ends).0.unwrap());
+        let (queue, queued) = mpsc::channel::<()>(1);
+        let mut held: Vec<_> = std::iter::from_fn(|| shares.take(token(1))).collect();
+        assert_eq!(held.len(), ANSWERS_PER_TOKEN_MAX);
+        assert!(turn(shares.take(token(2)), &shares, token(2), &queue).await.is_some(), "another token");
+        let (waits, ends) =
+            (turn(shares.take(token(1)), &shares, token(1), &queue), async { drop(held.pop()) });
+        held.extend(tokio::join!(waits, ends).0);
+        assert_eq!(held.len(), ANSWERS_PER_TOKEN_MAX);
+        drop(queued);
+        assert!(turn(shares.take(token(1)), &shares, token(1), &queue).await.is_none());
     }
 }
