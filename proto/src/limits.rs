@@ -86,17 +86,11 @@ pub const NAME_MAX_BYTES: usize = 200;
 /// Longest reason an agent may give for an abort, in bytes.
 pub const REASON_MAX_BYTES: usize = 2000;
 
-/// Restore points that one call deletes, locks, holds or releases at most: 1,000 ULIDs are 28 KiB on the wire.
+/// Restore points that one request deletes, locks, holds or releases at most: 1,000 ULIDs are 28 KiB on the wire.
 pub const SELECTION_MAX: usize = 1000;
 
-/// VMs that one call of `Forget` names at most: 256 of the longest names are 51 KiB on the wire.
+/// VMs that one request to forget names at most: 256 of the longest names are 51 KiB on the wire.
 pub const FORGET_VMS_MAX: usize = 256;
-
-/// Decisions in one message: each at most 26 + 2 × 200 bytes of names and 200 of reasons, so under 320 KiB.
-pub const DECISIONS_PER_MESSAGE: usize = 500;
-
-/// Points of a simulation in one message, about: each under 100 bytes.
-pub const SIMULATED_POINTS_PER_MESSAGE: usize = 10_000;
 
 /// Longest text of a verification, in bytes.
 pub const VERIFICATION_DETAIL_MAX_BYTES: usize = 2000;

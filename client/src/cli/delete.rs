@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use holdfast_proto::api::{ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion};
 use holdfast_proto::details::bytes;
 use holdfast_proto::v1;
 use serde_json::{Value, json};
@@ -10,14 +11,20 @@ use super::Context;
 use super::args::Delete;
 use super::output::{draw_cells, timestamp};
 use crate::cli::ask;
-use crate::connect::Connection;
+use crate::connect::Api;
 use crate::error::ClientError;
 
 pub(super) async fn run(context: &Context, delete: &Delete) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let selection = v1::Selection { namespace, backups: delete.backups.clone(), vm: delete.vm.clone() };
+    let (api, namespace) = (connection.api(), Some(namespace));
     let asks = ask::is_asked(context.output, delete.yes);
-    let found = freed(&connection, selection.clone(), !delete.dry_run && !asks).await?;
+    let asked = FreedQuestion {
+        ids: delete.backups.clone(),
+        namespace: namespace.clone(),
+        vm: delete.vm.clone(),
+        without_bytes: !delete.dry_run && !asks,
+    };
+    let found: Freed = api.post_lines(&["restore-points", "freed"], &asked).await?.only().await?;
     if delete.dry_run {
         context.output.summary(|| dry_run_json(&found), || dry_run_text(&found))?;
         return Ok(ExitCode::SUCCESS);
@@ -27,28 +34,24 @@ pub(super) async fn run(context: &Context, delete: &Delete) -> Result<ExitCode, 
         ask::confirm("Delete them for good?")?;
     }
     // Those that were shown, whatever came since.
-    let backups: Vec<String> = found.points.iter().map(|point| point.id.clone()).collect();
-    let request = v1::DeleteRequest {
-        selection: Some(v1::Selection { backups: backups.clone(), ..selection }),
+    let wanted = DeletePoints {
+        ids: found.points.into_iter().map(|point| point.id).collect(),
+        namespace,
+        vm: delete.vm.clone(),
         reason: delete.reason.clone(),
         others: false,
     };
-    let deleted = connection.manage().delete(request).await?.into_inner().deleted;
+    let deleted = delete_points(&api, &wanted).await?.deleted;
     context.output.summary(
-        || json!({ "dry_run": false, "deleted": backups }),
+        || json!({ "dry_run": false, "deleted": wanted.ids }),
         || format!("Deleted {}. 'holdfast reclaim' frees the space.", counted(deleted)),
     )?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What deleting would free.
-pub(super) async fn freed(
-    connection: &Connection,
-    selection: v1::Selection,
-    without_bytes: bool,
-) -> Result<v1::FreedResponse, ClientError> {
-    let request = v1::FreedRequest { selection: Some(selection), without_bytes };
-    Ok(connection.manage().freed(request).await?.into_inner())
+/// Deletes them, however long that takes.
+pub(super) async fn delete_points(api: &Api, wanted: &DeletePoints) -> Result<DeletedPoints, ClientError> {
+    api.post_lines(&["restore-points", "delete"], wanted).await?.only().await
 }
 
 /// `1 restore point`, `7 restore points`.
@@ -86,19 +89,28 @@ pub(super) fn time(ms: i64) -> Option<String> {
     jiff::Timestamp::from_millisecond(ms).map(|at| format!("{at:.3}")).ok()
 }
 
-fn dry_run_text(found: &v1::FreedResponse) -> String {
+/// What keeps it.
+fn kept_by(point: &ChosenPoint) -> Option<v1::Protection> {
+    let locked_until_ms = point.locked_until.map(|until| until.unix_ms);
+    let (hold_reason, hold_who) = point.hold.clone().map(|hold| (hold.reason, hold.by)).unwrap_or_default();
+    let kept = v1::Protection { locked_until_ms, hold_reason, hold_who };
+    (kept != v1::Protection::default()).then_some(kept)
+}
+
+fn dry_run_text(found: &Freed) -> String {
     let rows: Vec<[String; 5]> = found
         .points
         .iter()
         .map(|point| {
-            let v1::SelectedPoint { id, vm, job, started_ms, protection: kept } = point;
-            [id.clone(), vm.clone(), job.clone(), timestamp(*started_ms), protection(kept.as_ref())]
+            let ChosenPoint { id, vm, job, started, .. } = point;
+            let kept = protection(kept_by(point).as_ref());
+            [id.clone(), vm.clone(), job.clone(), timestamp(started.unix_ms), kept]
         })
         .collect();
     let header = ["backup", "vm", "job", "started (UTC)", "locked"];
     let table = draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)));
     let count = counted(found.points.len() as u64);
-    let locked = found.points.iter().filter(|point| point.protection.is_some()).count() as u64;
+    let locked = found.points.iter().filter(|point| kept_by(point).is_some()).count() as u64;
     if locked > 0 {
         return match (locked, found.points.len()) {
             (1, 1) => format!("{table}\nIt cannot be deleted: it is locked or held."),
@@ -111,14 +123,14 @@ fn dry_run_text(found: &v1::FreedResponse) -> String {
     format!("{table}\nDeleting {count} {}.", frees(found.freed_bytes))
 }
 
-fn dry_run_json(found: &v1::FreedResponse) -> Value {
-    let point = |point: &v1::SelectedPoint| {
+fn dry_run_json(found: &Freed) -> Value {
+    let point = |point: &ChosenPoint| {
         json!({
             "backup": point.id,
             "vm": point.vm,
             "job": point.job,
-            "started": time(point.started_ms),
-            "protection": protection_json(point.protection.as_ref()),
+            "started": time(point.started.unix_ms),
+            "protection": protection_json(kept_by(point).as_ref()),
         })
     };
     json!({

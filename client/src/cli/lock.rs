@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use holdfast_proto::v1;
+use holdfast_proto::api::{ChangedPoints, HoldPoints, LockPoints};
 use serde_json::json;
 
 use super::Context;
@@ -25,9 +25,11 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
         let (what, until) = (lock.backups.join(", "), timestamp(until_ms));
         ask::confirm(&format!("Lock {what} until {until} UTC? No one can undo that."))?;
     }
-    let selection = v1::Selection { namespace, backups: lock.backups.clone(), vm: lock.vm.clone() };
-    let request = v1::LockRequest { selection: Some(selection), until_ms };
-    let changed = connection.manage().lock(request).await?.into_inner().changed;
+    // One that is too late to be written is too late for the server as well.
+    let until = jiff::Timestamp::from_millisecond(until_ms).unwrap_or(jiff::Timestamp::MAX).to_string();
+    let (ids, vm) = (lock.backups.clone(), lock.vm.clone());
+    let wanted = LockPoints { ids, namespace: Some(namespace), vm, until };
+    let ChangedPoints { changed } = connection.api().post(&["restore-points", "lock"], &wanted).await?;
     let done = format!("Locked {{}} until {} UTC", timestamp(until_ms));
     context.output.summary(
         || json!({ "locked": changed, "until": time(until_ms) }),
@@ -38,19 +40,14 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
 
 pub(super) async fn hold(context: &Context, hold: &Hold) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let selection = Some(v1::Selection { namespace, backups: hold.backups.clone(), vm: hold.vm.clone() });
-    let reason = hold.reason.clone();
-    let mut client = connection.manage();
-    let changed = if hold.release {
-        client.release_hold(v1::ReleaseHoldRequest { selection, reason }).await?.into_inner().changed
+    let (ids, vm, reason) = (hold.backups.clone(), hold.vm.clone(), hold.reason.clone());
+    let wanted = HoldPoints { ids, namespace: Some(namespace), vm, reason };
+    let (path, key, done, rest) = if hold.release {
+        ("release", "released", "Released {}", "not held")
     } else {
-        client.hold(v1::HoldRequest { selection, reason }).await?.into_inner().changed
+        ("hold", "held", "Held {}", "held already")
     };
-    let (key, done, rest) = if hold.release {
-        ("released", "Released {}", "not held")
-    } else {
-        ("held", "Held {}", "held already")
-    };
+    let ChangedPoints { changed } = connection.api().post(&["restore-points", path], &wanted).await?;
     context
         .output
         .summary(|| json!({ key: changed }), || outcome(done, hold.backups.len(), changed.len(), rest))?;

@@ -2,22 +2,26 @@
 
 use std::process::ExitCode;
 
-use holdfast_proto::v1;
+use holdfast_proto::ErrorCode;
+use holdfast_proto::api::{
+    Items, Policy, RunPolicy, SetPolicy, SimulatePolicy, SimulatedDay, SimulatedPoint,
+};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::args::{Policy, PolicyCommand, SetPolicy};
+use super::args::{self, PolicyCommand};
 use super::delete::{counted, time};
 use super::forget;
 use super::output::{draw_cells, timestamp};
-use super::retention_args::{RunPolicy, Simulate};
+use super::retention_args::{self, Simulate};
 use crate::cli::ask;
+use crate::connect::Api;
 use crate::error::ClientError;
 
 /// Days of a simulation that are held in memory at most; the server's limit is lower.
 const DAYS_MAX: usize = 10_000;
 
-pub(super) async fn run(context: &Context, policy: &Policy) -> Result<ExitCode, ClientError> {
+pub(super) async fn run(context: &Context, policy: &args::Policy) -> Result<ExitCode, ClientError> {
     match &policy.command {
         PolicyCommand::List => list(context).await,
         PolicyCommand::Set(wanted) => set(context, wanted).await,
@@ -30,8 +34,9 @@ pub(super) async fn run(context: &Context, policy: &Policy) -> Result<ExitCode, 
 
 async fn list(context: &Context) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let request = v1::ListPoliciesRequest { namespace };
-    let policies = connection.manage().list_policies(request).await?.into_inner().policies;
+    let found: Items<Policy> =
+        connection.api().get(&["policies"], &[("namespace", namespace.as_str())]).await?;
+    let policies = found.items;
     context.output.summary(
         || json!({ "policies": policies.iter().map(policy_json).collect::<Vec<_>>() }),
         || {
@@ -47,31 +52,34 @@ async fn list(context: &Context) -> Result<ExitCode, ClientError> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn set(context: &Context, wanted: &SetPolicy) -> Result<ExitCode, ClientError> {
+async fn set(context: &Context, wanted: &args::SetPolicy) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let policy = v1::Policy {
+    let api = connection.api();
+    let said = SetPolicy {
         namespace,
         name: wanted.name.clone(),
-        vm: wanted.vm.clone(),
-        job: wanted.job.clone(),
-        rules: Some(wanted.rules.message()),
+        vm: Some(wanted.vm.clone()),
+        job: Some(wanted.job.clone()),
+        rules: wanted.rules.wanted(),
         schedule: wanted.schedule.clone(),
         time_zone: wanted.time_zone.clone(),
         lock_days: wanted.lock_days,
         archive_after_days: wanted.archive_after_days,
         enabled: !wanted.disable,
-        ..v1::Policy::default()
     };
-    let request = v1::SetPolicyRequest { policy: Some(policy) };
-    let answer = connection.manage().set_policy(request).await?.into_inner();
-    let policy = answer.policy.ok_or_else(|| ClientError::Protocol("no policy".to_owned()))?;
+    let known = find(&api, &said.namespace, &said.name).await?;
+    let policy: Policy = match &known {
+        Some(known) => api.put(&["policies", &known.id], &said).await?,
+        None => api.post(&["policies"], &said).await?,
+    };
+    let created = known.is_none();
     context.output.summary(
-        || json!({ "created": answer.created, "policy": policy_json(&policy) }),
+        || json!({ "created": created, "policy": policy_json(&policy) }),
         || {
-            let word = if answer.created { "Created" } else { "Changed" };
-            let next = policy.next_run_ms.map_or_else(
+            let word = if created { "Created" } else { "Changed" };
+            let next = policy.next_run.map_or_else(
                 || "It runs by hand only".to_owned(),
-                |next_ms| format!("It runs next at {} UTC", timestamp(next_ms)),
+                |next| format!("It runs next at {} UTC", timestamp(next.unix_ms)),
             );
             let name = &policy.name;
             let locks = match policy.lock_days {
@@ -96,20 +104,36 @@ async fn set(context: &Context, wanted: &SetPolicy) -> Result<ExitCode, ClientEr
     Ok(ExitCode::SUCCESS)
 }
 
+/// The policy of that name in the namespace, or in that of the token.
+async fn find(api: &Api, namespace: &str, name: &str) -> Result<Option<Policy>, ClientError> {
+    let found: Items<Policy> = api.get(&["policies"], &[("namespace", namespace), ("name", name)]).await?;
+    Ok(found.items.into_iter().next())
+}
+
+/// The same where there must be one.
+async fn known(api: &Api, namespace: &str, name: &str) -> Result<Policy, ClientError> {
+    find(api, namespace, name).await?.ok_or_else(|| ClientError::Refused {
+        code: ErrorCode::NotFound,
+        message: format!("there is no retention policy {name:?}; 'holdfast policy list' lists the policies"),
+        passes: false,
+    })
+}
+
 /// Sets the policy to what it says already: then it is on, and rests no more.
 async fn enable(context: &Context, name: &str) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let request = v1::ListPoliciesRequest { namespace: namespace.clone() };
-    let policies = connection.manage().list_policies(request).await?.into_inner().policies;
-    let mut named = policies.into_iter().filter(|policy| policy.name == name);
+    let api = connection.api();
+    let found: Items<Policy> = api.get(&["policies"], &[("namespace", namespace)]).await?;
+    let mut named = found.items.into_iter().filter(|policy| policy.name == name);
     let (Some(policy), None) = (named.next(), named.next()) else {
         let message = format!(
             "not one policy is called {name:?}; 'holdfast policy list' lists them; --namespace says of which namespace"
         );
         return Err(ClientError::Usage(message));
     };
-    let request = v1::SetPolicyRequest { policy: Some(v1::Policy { enabled: true, ..policy }) };
-    let policy = connection.manage().set_policy(request).await?.into_inner().policy.unwrap_or_default();
+    let id = policy.id.clone();
+    let said = SetPolicy { enabled: true, ..policy.into() };
+    let policy: Policy = api.put(&["policies", &id], &said).await?;
     context.output.summary(
         || json!({ "enabled": policy_json(&policy) }),
         || {
@@ -124,8 +148,9 @@ async fn enable(context: &Context, name: &str) -> Result<ExitCode, ClientError> 
 
 async fn remove(context: &Context, name: &str) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let request = v1::RemovePolicyRequest { namespace, name: name.to_owned() };
-    let removed = connection.manage().remove_policy(request).await?.into_inner().policy.unwrap_or_default();
+    let api = connection.api();
+    let removed = known(&api, &namespace, name).await?;
+    api.delete(&["policies", &removed.id]).await?;
     context.output.summary(
         || json!({ "removed": policy_json(&removed) }),
         || format!("Removed policy {}: {}. What it locked stays locked.", removed.name, rules(&removed)),
@@ -133,44 +158,41 @@ async fn remove(context: &Context, name: &str) -> Result<ExitCode, ClientError> 
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run_policy(context: &Context, wanted: &RunPolicy) -> Result<ExitCode, ClientError> {
+async fn run_policy(context: &Context, wanted: &retention_args::RunPolicy) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
     let asks = ask::is_asked(context.output, wanted.yes) && !wanted.dry_run;
-    let request = |dry_run, plan| v1::RunPolicyRequest {
-        namespace: namespace.clone(),
-        name: wanted.name.clone(),
-        dry_run,
-        without_bytes: false,
-        plan,
+    let api = connection.api();
+    let policy = known(&api, &namespace, &wanted.name).await?;
+    let run = async |dry_run, plan| {
+        let wanted = RunPolicy { dry_run, plan };
+        forget::read(api.post_lines(&["policies", &policy.id, "run"], &wanted).await?).await
     };
-    let mut client = connection.manage();
-    let mut plan = String::new();
+    let mut plan = None;
     if asks {
-        let decided = forget::read(client.run_policy(request(true, plan)).await?.into_inner()).await?;
-        context.output.note(&decided.text(true));
-        if decided.doomed() == 0 {
-            return Ok(forget::exit_code(&decided.summary));
+        let decided = run(true, None).await?;
+        context.output.note(&forget::text(&decided));
+        if decided.deleted == 0 {
+            return Ok(forget::exit_code(&decided));
         }
-        ask::confirm(&format!("Delete {} for good?", counted(decided.doomed())))?;
-        plan = decided.summary.plan;
+        ask::confirm(&format!("Delete {} for good?", counted(decided.deleted)))?;
+        plan = decided.plan;
     }
-    let decided = forget::read(client.run_policy(request(wanted.dry_run, plan)).await?.into_inner()).await?;
-    decided.show(context, wanted.dry_run)
+    forget::show(context, &run(wanted.dry_run, plan).await?)
 }
 
 async fn simulate(context: &Context, wanted: &Simulate) -> Result<ExitCode, ClientError> {
     let (_, connection, _) = context.connect().await?;
-    let request = v1::SimulatePolicyRequest {
-        rules: Some(wanted.rules.message()),
+    let asked = SimulatePolicy {
+        rules: wanted.rules.wanted(),
         schedule: wanted.schedule.clone(),
         time_zone: wanted.time_zone.clone(),
-        from_ms: 0,
+        from: None,
         days: wanted.days,
     };
-    let mut answer = connection.manage().simulate_policy(request).await?.into_inner();
-    let mut days = Vec::new();
-    while let Some(message) = answer.message().await? {
-        days.extend(message.days);
+    let mut answer = connection.api().post_lines(&["policies", "simulate"], &asked).await?;
+    let mut days: Vec<SimulatedDay> = Vec::new();
+    while let Some(day) = answer.next().await? {
+        days.push(day);
         if days.len() > DAYS_MAX {
             return Err(ClientError::Protocol("a simulation that does not end".to_owned()));
         }
@@ -182,13 +204,13 @@ async fn simulate(context: &Context, wanted: &Simulate) -> Result<ExitCode, Clie
 }
 
 /// The last day of each month: how many restore points there are, and from when the oldest is.
-fn months(days: &[v1::SimulatedDay]) -> String {
-    let month = |day: &v1::SimulatedDay| day.date.get(..7).unwrap_or_default().to_owned();
+fn months(days: &[SimulatedDay]) -> String {
+    let month = |day: &SimulatedDay| day.date.get(..7).unwrap_or_default().to_owned();
     let lasts = days.iter().zip(days.iter().skip(1).map(Some).chain([None]));
     let lasts = lasts.filter(|(day, next)| next.is_none_or(|next| month(next) != month(day)));
     let rows: Vec<[String; 3]> = lasts
         .map(|(day, _)| {
-            let oldest = day.points.last().map(|point| timestamp(point.at_ms)).unwrap_or_default();
+            let oldest = day.points.last().map(|point| timestamp(point.at.unix_ms)).unwrap_or_default();
             [day.date.clone(), day.points.len().to_string(), oldest]
         })
         .collect();
@@ -198,14 +220,14 @@ fn months(days: &[v1::SimulatedDay]) -> String {
     format!("{table}\nAt most {} at a time.", counted(most as u64))
 }
 
-fn day_json(day: &v1::SimulatedDay) -> Value {
-    let point = |point: &v1::SimulatedPoint| json!({ "at": time(point.at_ms), "reasons": point.reasons });
+fn day_json(day: &SimulatedDay) -> Value {
+    let point = |point: &SimulatedPoint| json!({ "at": time(point.at.unix_ms), "reasons": point.reasons });
     json!({ "date": day.date, "points": day.points.iter().map(point).collect::<Vec<_>>() })
 }
 
 /// `keep-daily 7, keep-within 14d`.
-fn rules(policy: &v1::Policy) -> String {
-    let rules = policy.rules.unwrap_or_default();
+fn rules(policy: &Policy) -> String {
+    let rules = policy.rules;
     let counts = [
         ("keep-last", rules.keep_last),
         ("keep-hourly", rules.keep_hourly),
@@ -222,11 +244,11 @@ fn rules(policy: &v1::Policy) -> String {
     if texts.is_empty() { "keep everything".to_owned() } else { texts.join(", ") }
 }
 
-fn row(policy: &v1::Policy) -> [String; 9] {
-    let or_all = |text: &str| if text.is_empty() { "all".to_owned() } else { text.to_owned() };
+fn row(policy: &Policy) -> [String; 9] {
+    let or_all = |text: &Option<String>| text.clone().unwrap_or_else(|| "all".to_owned());
     let runs = match (policy.enabled, policy.schedule.as_str()) {
         (false, _) => "off".to_owned(),
-        (true, _) if policy.resting_since_ms.is_some() => "rests".to_owned(),
+        (true, _) if policy.resting_since.is_some() => "rests".to_owned(),
         (true, "") => "by hand".to_owned(),
         (true, schedule) => format!("{schedule} {}", policy.time_zone).trim_end().to_owned(),
     };
@@ -238,21 +260,21 @@ fn row(policy: &v1::Policy) -> [String; 9] {
         or_all(&policy.job),
         rules(policy),
         runs,
-        policy.next_run_ms.map(timestamp).unwrap_or_default(),
+        policy.next_run.map(|next| timestamp(next.unix_ms)).unwrap_or_default(),
         locks,
         policy.archive_after_days.map(|days| format!("after {days} days")).unwrap_or_default(),
     ]
 }
 
-fn policy_json(policy: &v1::Policy) -> Value {
-    let rules = policy.rules.unwrap_or_default();
+fn policy_json(policy: &Policy) -> Value {
+    let rules = policy.rules;
     let named = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "id": policy.id,
         "namespace": policy.namespace,
         "name": policy.name,
-        "vm": named(&policy.vm),
-        "job": named(&policy.job),
+        "vm": policy.vm,
+        "job": policy.job,
         "keep_last": rules.keep_last,
         "keep_hourly": rules.keep_hourly,
         "keep_daily": rules.keep_daily,
@@ -265,9 +287,9 @@ fn policy_json(policy: &v1::Policy) -> Value {
         "lock_days": policy.lock_days,
         "archive_after_days": policy.archive_after_days,
         "enabled": policy.enabled,
-        "resting_since": policy.resting_since_ms.and_then(time),
-        "updated": time(policy.updated_ms),
+        "resting_since": policy.resting_since.and_then(|since| time(since.unix_ms)),
+        "updated": time(policy.updated.unix_ms),
         "updated_by": policy.updated_by,
-        "next_run": policy.next_run_ms.and_then(time),
+        "next_run": policy.next_run.and_then(|next| time(next.unix_ms)),
     })
 }

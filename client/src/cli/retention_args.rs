@@ -64,8 +64,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub(super) const fn message(&self) -> holdfast_proto::v1::RetentionRules {
-        holdfast_proto::v1::RetentionRules {
+    pub(super) const fn wanted(&self) -> holdfast_proto::api::Rules {
+        holdfast_proto::api::Rules {
             keep_last: self.keep_last,
             keep_hourly: self.keep_hourly,
             keep_daily: self.keep_daily,

@@ -49,10 +49,11 @@ pub(super) async fn make_ready(
     let days_text = restore.thaw_days.map(|days| days.to_string());
     let parameters =
         [("wait", Some("true")), ("disk", restore.disk.as_deref()), ("days", days_text.as_deref())];
-    let quote = tokio::select! {
+    let quoted = async || api.get_lines(&path, &parameters).await?.only().await;
+    let quote: Thaw = tokio::select! {
         biased;
         () = context.cancel.cancelled() => return Err(ClientError::Interrupted),
-        quote = retrying(restore.reading.retry_for, async || quote(&api, &path, &parameters).await) => quote?,
+        quote = retrying(restore.reading.retry_for, quoted) => quote?,
     };
     if quote.objects + quote.objects_under_way == 0 {
         return Ok(Thawed::Ready);
@@ -68,12 +69,6 @@ pub(super) async fn make_ready(
     }
     wait(context, (&api, &path), task, restore.reading.retry_for).await?;
     Ok(Thawed::Ready)
-}
-
-/// What bringing it back takes, once the server knows.
-async fn quote(api: &Api, path: &[&str], parameters: &[(&str, Option<&str>)]) -> Result<Thaw, ClientError> {
-    let quote = api.get_lines(path, &parameters).await?.next().await?;
-    quote.ok_or_else(|| ClientError::Protocol("a quote of nothing".to_owned()))
 }
 
 /// How fast to thaw.

@@ -60,9 +60,7 @@ impl Api {
         path: &[&str],
         parameters: &impl Serialize,
     ) -> Result<Lines<T>, ClientError> {
-        let uri = with_parameters(path, parameters)?;
-        let answer = self.send(request(Method::GET, &uri, LINES, None)?).await?;
-        Ok(Lines { body: answer.into_body(), unread: Vec::new(), item: PhantomData })
+        self.lines(Method::GET, &with_parameters(path, parameters)?, None).await
     }
 
     /// `POST`.
@@ -75,6 +73,49 @@ impl Api {
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
         self.call(Method::POST, &uri(path), Some(json(body)?)).await
+    }
+
+    /// `PUT`.
+    ///
+    /// # Errors
+    /// Any error of a call.
+    pub async fn put<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.call(Method::PUT, &uri(path), Some(json(body)?)).await
+    }
+
+    /// `DELETE`, which is answered by nothing.
+    ///
+    /// # Errors
+    /// Any error of a call.
+    pub async fn delete(&self, path: &[&str]) -> Result<(), ClientError> {
+        let answer = self.send(request(Method::DELETE, &uri(path), JSON, None)?).await?;
+        read(answer.into_body()).await.map(drop)
+    }
+
+    /// `POST` with an answer that is made while it is read, however long that takes.
+    ///
+    /// # Errors
+    /// Any error of a call.
+    pub async fn post_lines<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+    ) -> Result<Lines<T>, ClientError> {
+        self.lines(Method::POST, &uri(path), Some(json(body)?)).await
+    }
+
+    async fn lines<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        uri: &str,
+        body: Option<Bytes>,
+    ) -> Result<Lines<T>, ClientError> {
+        let answer = self.send(request(method, uri, LINES, body)?).await?;
+        Ok(Lines { body: answer.into_body(), unread: Vec::new(), item: PhantomData })
     }
 
     async fn call<T: DeserializeOwned>(
@@ -115,6 +156,14 @@ pub struct Lines<T> {
 }
 
 impl<T: DeserializeOwned> Lines<T> {
+    /// The only item.
+    ///
+    /// # Errors
+    /// As [`Lines::next`]; `Protocol` when there is none.
+    pub async fn only(mut self) -> Result<T, ClientError> {
+        self.next().await?.ok_or_else(|| ClientError::Protocol("an answer of nothing".to_owned()))
+    }
+
     /// The next item; `None`: there is no more.
     ///
     /// # Errors

@@ -16,7 +16,6 @@ use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::request::REQUEST_METADATA;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::catalog_client::CatalogClient;
-use holdfast_proto::v1::manage_client::ManageClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
 use holdfast_proto::{chunker, v1};
@@ -168,13 +167,6 @@ impl Connection {
     /// For administration.
     pub fn api(&self) -> Api {
         Api::new(self.control.clone())
-    }
-
-    /// For deleting, rules, locks and what frees space.
-    pub fn manage(&self) -> ManageClient<AuthedChannel> {
-        ManageClient::new(self.control.clone())
-            .max_decoding_message_size(MESSAGE_MAX_BYTES)
-            .max_encoding_message_size(MESSAGE_MAX_BYTES)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The nouns of administration, each once: requests and answers of the API, for the server's handlers, the command line and, with
 //! the feature `schema`, the OpenAPI document. There the first lines of these doc comments are its descriptions.
 
+mod points;
+mod policies;
 mod problem;
 mod tasks;
 mod thaw;
@@ -8,6 +10,14 @@ mod time;
 
 use serde::{Deserialize, Serialize};
 
+pub use points::{
+    ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints,
+    HoldReason, LockPoint, LockPoints,
+};
+pub use policies::{
+    Decision, Forget, Policy, PolicyRun, Rules, RunPart, RunPolicy, SetPolicy, SimulatePolicy, SimulatedDay,
+    SimulatedPoint, Simulation,
+};
 pub use problem::Problem;
 pub use tasks::{
     NotATaskKind, ReclaimOptions, StartTask, Task, TaskKind, TaskLine, TaskProgress, TaskStatus,
@@ -29,6 +39,24 @@ pub struct Keyset<T> {
     pub items: Vec<T>,
     /// `page_token` of the next page; null: this is the last page
     pub next_page_token: Option<String>,
+}
+
+/// A page of a list with offset paging
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Items<T> {
+    pub items: Vec<T>,
+    /// Number of items in the whole list
+    pub total: u64,
+    /// Number of items before the first of these
+    pub offset: u64,
+}
+
+impl<T> Items<T> {
+    /// A list that is short enough to be given whole.
+    pub const fn whole(items: Vec<T>) -> Self {
+        Self { total: items.len() as u64, items, offset: 0 }
+    }
 }
 
 /// A line of an answer that is made while it is read

@@ -23,9 +23,9 @@ use crate::repository::snapshot;
 use crate::server::{FIRST_TOKEN_FILE, Server};
 
 /// Threads for blocking calls that are not streams. Each takes milliseconds, except for the few tables being
-/// downloaded: one thread for each of the HTTPS requests at once (64), one for each answer that is a stream, of the
-/// Manage service and of the API (`ANSWERS_MAX`, 8 each), and some for unary gRPC calls.
-const CALL_THREADS: u32 = 88;
+/// downloaded: one thread for each of the HTTPS requests at once (64), one for each answer that is lines
+/// (`ANSWERS_MAX`, 8), and some for unary gRPC calls.
+const CALL_THREADS: u32 = 80;
 
 /// How long shutdown waits for threads that are stuck in the operating system.
 const THREADS_END: Duration = Duration::from_secs(2);

@@ -42,10 +42,8 @@ const fn stream(name: &'static str, access: Access) -> Call {
 
 const BACKUP: Access = Access::May(Action::Backup);
 const CATALOG: Access = Access::May(Action::Catalog);
-const OPERATE: Access = Access::May(Action::Operate);
 const READ_BACK: Access = Access::May(Action::ReadBack);
 const REPORT: Access = Access::May(Action::Report);
-const RETAIN: Access = Access::May(Action::Retain);
 
 /// Every call; a test compares this with the protocol.
 pub(crate) const CALLS: &[Call] = &[
@@ -62,17 +60,6 @@ pub(crate) const CALLS: &[Call] = &[
     page("Catalog/Report", REPORT),
     short("Catalog/RecordVerification", READ_BACK),
     short("Catalog/ReportChunks", BACKUP),
-    short("Manage/Freed", OPERATE),
-    short("Manage/Delete", RETAIN),
-    stream("Manage/Forget", OPERATE),
-    short("Manage/Lock", RETAIN),
-    short("Manage/Hold", RETAIN),
-    short("Manage/ReleaseHold", RETAIN),
-    page("Manage/ListPolicies", CATALOG),
-    short("Manage/SetPolicy", RETAIN),
-    short("Manage/RemovePolicy", RETAIN),
-    stream("Manage/SimulatePolicy", OPERATE),
-    stream("Manage/RunPolicy", OPERATE),
     stream("Restore/ReadDisk", READ_BACK),
     stream("Restore/ReadRange", READ_BACK),
 ];

@@ -7,7 +7,7 @@ use holdfast_engine::FalseChunk;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{
     AgentsProof, AgentsProofs, BackupFilter, BackupRecord, DetailFilter, NamespaceRecord, PageRequest,
-    Verification,
+    RetentionLock, Verification,
 };
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_proto::limits::{
@@ -18,13 +18,13 @@ use holdfast_proto::{ErrorCode, Fingerprint};
 use tonic::{Request, Response, Status};
 
 use super::call::{parse_id, shown, unary};
-use super::manage::protection;
 use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::reading;
 use crate::retention::choice::{self, LATEST};
+use crate::retention::plan::in_force;
 
 /// The service's calls.
 #[derive(Debug)]
@@ -167,6 +167,17 @@ fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>,
         ..backup.info()
     });
     Ok(described.collect())
+}
+
+/// What keeps a restore point from being deleted; `None`: nothing.
+fn protection(lock: &RetentionLock, lock_time_ms: Option<i64>) -> Option<v1::Protection> {
+    let (locked_until_ms, held) = in_force(lock, lock_time_ms);
+    if locked_until_ms.is_none() && !held {
+        return None;
+    }
+    let hold = lock.hold.clone();
+    let (hold_reason, hold_who) = hold.map(|hold| (hold.reason, hold.who)).unwrap_or_default();
+    Some(v1::Protection { locked_until_ms, hold_reason, hold_who })
 }
 
 fn report(

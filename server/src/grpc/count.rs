@@ -202,7 +202,6 @@ mod tests {
             include_str!("../../../proto/proto/holdfast/v1/backup.proto"),
             include_str!("../../../proto/proto/holdfast/v1/catalog.proto"),
             include_str!("../../../proto/proto/holdfast/v1/restore.proto"),
-            include_str!("../../../proto/proto/holdfast/v1/manage.proto"),
         ];
         let mut methods = Vec::new();
         for file in files {

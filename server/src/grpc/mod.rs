@@ -3,7 +3,7 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `backup`, `restore`, `catalog`, `manage/` | the services, one call a function |
+//! | `backup`, `restore`, `catalog` | the services, one call a function |
 //! | `calls` | every call: who may make it, and what its answer may cost |
 //! | `gate` | in front of all calls: who calls, before a byte of the call is read |
 //! | `messages` | how much of a message may come in, and when it must be complete |
@@ -21,7 +21,6 @@ mod catalog;
 mod count;
 pub(crate) mod gate;
 mod ingest;
-mod manage;
 mod messages;
 mod outgoing;
 mod restore;
@@ -31,7 +30,6 @@ use std::sync::Arc;
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1::backup_server::BackupServer;
 use holdfast_proto::v1::catalog_server::CatalogServer;
-use holdfast_proto::v1::manage_server::ManageServer;
 use holdfast_proto::v1::restore_server::RestoreServer;
 use tonic::service::Routes;
 use tower::Layer as _;
@@ -75,10 +73,7 @@ pub(crate) fn calls(app: Arc<App>) -> Counted<Gate<Routes>> {
     let catalog = CatalogServer::new(catalog::CatalogService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
-    let manage = ManageServer::new(manage::ManageService::new(Arc::clone(&app)))
-        .max_decoding_message_size(MESSAGE_MAX_BYTES)
-        .max_encoding_message_size(MESSAGE_MAX_BYTES);
-    let calls = Routes::new(backup).add_service(restore).add_service(catalog).add_service(manage).prepare();
+    let calls = Routes::new(backup).add_service(restore).add_service(catalog).prepare();
     count_calls.layer(Gate::new(app, calls))
 }
 

@@ -14,6 +14,7 @@ use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::Action;
+use holdfast_proto::ErrorCode;
 use holdfast_proto::api::PREFIX;
 use holdfast_proto::version::{PROTOCOL_METADATA, check_spoken};
 
@@ -32,12 +33,20 @@ pub(crate) struct Identity {
     pub(crate) caller: Caller,
     /// Their login; `None` with a bearer token.
     pub(crate) web: Option<WebLogin>,
+    endpoint: &'static Endpoint,
 }
 
 impl Identity {
     /// What an answer that takes long depends on.
     pub(crate) fn credential(&self) -> Credential {
         Credential { token: self.caller.token.id, login: self.web.as_ref().map(WebLogin::key) }
+    }
+
+    /// Notes in the audit log that the request was refused, if it was: [`check`] sees only how answers begin. Blocks.
+    pub(crate) fn note_late_refusal(&self, app: &App, error: &ServiceError) {
+        if error.code == ErrorCode::Forbidden {
+            app.auth.note_refused_call(&self.caller, &self.endpoint.name(), &error.message);
+        }
     }
 }
 
@@ -122,10 +131,11 @@ async fn admit(
     endpoint: &'static Endpoint,
 ) -> Result<(Identity, Option<Held>), ServiceError> {
     let link = link(asked.extensions)?;
-    let identity = match asked.audience {
+    let (caller, web) = match asked.audience {
         Audience::Browsers => identify(&state.app, asked.method, asked.headers, link).await?,
-        Audience::Agents => identify_agent(&state.app, asked.headers, link).await?,
+        Audience::Agents => (identify_agent(&state.app, asked.headers, link).await?, None),
     };
+    let identity = Identity { caller, web, endpoint };
     let slot = state.slots.of_caller(asked.audience, asked.path, identity.caller.token.id).await?;
     let slot = slot.map(|slot| Held::new(slot).in_chunks_of(CHUNK_BYTES).read_within(READ_DEADLINE));
     if let Err(error) = endpoint.access.check(&identity.caller) {
@@ -137,7 +147,7 @@ async fn admit(
 
 /// Notes in the audit log that a request was refused.
 async fn note_refusal(state: &HttpState, endpoint: &'static Endpoint, caller: Caller, why: &str) {
-    let (call, why) = (format!("{} {}", endpoint.method, endpoint.path), why.to_owned());
+    let (call, why) = (endpoint.name(), why.to_owned());
     let note = move |app: &Arc<App>| {
         app.auth.note_refused_call(&caller, &call, &why);
         Ok(())
@@ -176,10 +186,10 @@ pub(super) async fn identify_bearer(
 
 /// The caller behind an agent's headers, who speaks a version of the protocol that this server speaks. A stranger does not learn
 /// which.
-async fn identify_agent(app: &Arc<App>, headers: &HeaderMap, link: &Link) -> Result<Identity, ServiceError> {
+async fn identify_agent(app: &Arc<App>, headers: &HeaderMap, link: &Link) -> Result<Caller, ServiceError> {
     let caller = identify_bearer(app, headers.get(header::AUTHORIZATION), link).await?;
     check_spoken(bytes(headers, PROTOCOL_METADATA))?;
-    Ok(Identity { caller, web: None })
+    Ok(caller)
 }
 
 async fn identify(
@@ -187,7 +197,7 @@ async fn identify(
     method: &Method,
     headers: &HeaderMap,
     link: &Link,
-) -> Result<Identity, ServiceError> {
+) -> Result<(Caller, Option<WebLogin>), ServiceError> {
     let bearer = headers.get(header::AUTHORIZATION);
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let cookie = login::read_cookie(cookies).map(str::to_owned);
@@ -199,9 +209,9 @@ async fn identify(
         if !method.is_safe() {
             login::check_csrf(&web, bytes(headers, login::SITE_HEADER), bytes(headers, login::TOKEN_HEADER))?;
         }
-        return Ok(Identity { caller, web: Some(web) });
+        return Ok((caller, Some(web)));
     }
-    Ok(Identity { caller: identify_bearer(app, bearer, link).await?, web: None })
+    Ok((identify_bearer(app, bearer, link).await?, None))
 }
 
 /// The value of a header.
@@ -216,6 +226,13 @@ pub(crate) struct Endpoint {
     /// Below [`PREFIX`].
     pub(crate) path: &'static str,
     pub(crate) access: Access,
+}
+
+impl Endpoint {
+    /// What the audit log calls it.
+    fn name(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
 }
 
 const fn get(path: &'static str, access: Access) -> Endpoint {
@@ -296,6 +313,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     put("/schedules/{kind}", OPERATE_ALL),
     post("/restore-points/freed", OPERATE_THERE),
     post("/restore-points/delete", RETAIN),
+    // A dry run; deleting asks for more.
+    post("/restore-points/forget", OPERATE_THERE),
+    post("/restore-points/lock", RETAIN),
+    post("/restore-points/hold", RETAIN),
+    post("/restore-points/release", RETAIN),
     post("/restore-points/{id}/lock", RETAIN),
     post("/restore-points/{id}/hold", RETAIN),
     delete("/restore-points/{id}/hold", RETAIN),

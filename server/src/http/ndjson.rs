@@ -11,6 +11,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -34,6 +35,7 @@ use crate::http::HttpState;
 use crate::http::access::Identity;
 use crate::http::bounds::{CHUNK_BYTES, LINES_WAITING};
 use crate::http::problem::Problem;
+use crate::http::query::AsLines;
 use crate::limits::READ_DEADLINE;
 use crate::net::Held;
 use crate::shares::{Share, Shares};
@@ -92,6 +94,22 @@ fn line<T: Serialize>(line: &Line<T>) -> Result<Bytes, ServiceError> {
     Ok(text.into())
 }
 
+/// Answers with what `work` finds out: as a line, however long that takes, or in one piece, which is due soon.
+///
+/// # Errors
+/// Those with which `work` ends soon.
+pub(super) async fn one<T: Serialize + Send + 'static>(
+    state: &HttpState,
+    identity: &Identity,
+    AsLines(as_lines): AsLines,
+    work: impl FnOnce(&Arc<App>, Option<&Lines<T>>) -> Result<T, ServiceError> + Send + 'static,
+) -> Result<Response, ServiceError> {
+    if as_lines {
+        return answer(state, identity, move |app, lines| lines.send(&work(app, Some(lines))?)).await;
+    }
+    Ok(Json(state.app.blocking(move |app| work(app, None)).await?).into_response())
+}
+
 /// Answers with what `work` sends.
 ///
 /// # Errors
@@ -113,10 +131,13 @@ pub(super) async fn answer<T: Serialize + 'static>(
         looked: Mutex::new(Instant::now()),
         line: PhantomData,
     };
-    let app = Arc::clone(&state.app);
+    let (app, identity) = (Arc::clone(&state.app), identity.clone());
     let worked = async move {
         let Some(share) = turn(share, &shares, token, &queue).await else { return };
-        let ended = app.blocking(move |app| work(app, &lines)).await;
+        let work = move |app: &Arc<App>| {
+            work(app, &lines).inspect_err(|error| identity.note_late_refusal(app, error))
+        };
+        let ended = app.blocking(work).await;
         drop(share);
         if let Err(error) = ended {
             // The client may be gone.
@@ -176,7 +197,8 @@ mod tests {
         assert!(turn(shares.take(token(2)), &shares, token(2), &queue).await.is_some(), "another token");
         let (waits, ends) =
             (turn(shares.take(token(1)), &shares, token(1), &queue), async { drop(held.pop()) });
-        held.extend(tokio::join!(waits, ends).0);
+        let (waited, ()) = tokio::join!(waits, ends);
+        held.extend(waited);
         assert_eq!(held.len(), ANSWERS_PER_TOKEN_MAX);
         drop(queued);
         assert!(turn(shares.take(token(1)), &shares, token(1), &queue).await.is_none());

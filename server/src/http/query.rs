@@ -1,9 +1,13 @@
 //! Parameters of a request, read strictly: an endpoint refuses a parameter that it does not know, and names those
 //! that it knows.
 
+use std::convert::Infallible;
+
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header;
 use axum::http::request::Parts;
+use holdfast_proto::api::LINES;
 use holdfast_proto::limits::check_name;
 use holdfast_proto::when::point_in_time;
 use serde::de::DeserializeOwned;
@@ -48,6 +52,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let Json(value) = Json::<T>::from_request(request, state).await?;
         Ok(Self(value))
+    }
+}
+
+/// Whether the caller takes an answer line by line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AsLines(pub(crate) bool);
+
+impl<S: Sync> FromRequestParts<S> for AsLines {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let accepted = parts.headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        let mut kinds = accepted.flat_map(|value| value.split(',')).filter_map(|kind| kind.split(';').next());
+        Ok(Self(kinds.any(|kind| kind.trim() == LINES)))
     }
 }
 

@@ -7,6 +7,7 @@ use holdfast_engine::catalog::{ARCHIVE_DAYS_MAX, Catalog, LOCK_DAYS_MAX, Retenti
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::{NamespaceId, PolicyId};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::{self, SetPolicy};
 use holdfast_proto::limits::check_name;
 use holdfast_retention::{Rules, Schedule, zone};
 
@@ -26,56 +27,43 @@ pub(crate) const fn rules(policy: &RetentionPolicy) -> Rules {
     }
 }
 
-/// What a policy is to say, however the caller said it. When and by whom it was set is written by the catalog.
-#[derive(Debug)]
-pub(crate) struct Wanted {
-    pub(crate) name: String,
-    /// `None` or empty: every VM.
-    pub(crate) vm: Option<String>,
-    /// `None` or empty: every job.
-    pub(crate) job: Option<String>,
-    pub(crate) rules: Rules,
-    pub(crate) schedule: String,
-    pub(crate) time_zone: String,
-    pub(crate) lock_days: u32,
-    /// `None`: as the settings say.
-    pub(crate) archive_after_days: Option<u32>,
-    pub(crate) enabled: bool,
+/// Rules that are wanted.
+pub(crate) const fn wanted_rules(rules: api::Rules) -> Rules {
+    let api::Rules {
+        keep_last,
+        keep_hourly,
+        keep_daily,
+        keep_weekly,
+        keep_monthly,
+        keep_yearly,
+        keep_within_days,
+    } = rules;
+    Rules { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within_days }
 }
 
-impl Wanted {
-    pub(crate) fn into_policy(self, id: PolicyId, namespace: NamespaceId) -> RetentionPolicy {
-        let Rules {
-            keep_last,
-            keep_hourly,
-            keep_daily,
-            keep_weekly,
-            keep_monthly,
-            keep_yearly,
-            keep_within_days,
-        } = self.rules;
-        RetentionPolicy {
-            id,
-            name: self.name,
-            namespace,
-            vm: self.vm.filter(|vm| !vm.is_empty()),
-            job: self.job.filter(|job| !job.is_empty()),
-            keep_last,
-            keep_hourly,
-            keep_daily,
-            keep_weekly,
-            keep_monthly,
-            keep_yearly,
-            keep_within_days,
-            schedule: self.schedule,
-            time_zone: self.time_zone,
-            lock_days: self.lock_days,
-            archive_after_days: self.archive_after_days,
-            enabled: self.enabled,
-            resting_since_ms: None,
-            updated_ms: 0,
-            updated_by: String::new(),
-        }
+/// A policy that says what is wanted. When and by whom it was set is written by the catalog.
+pub(crate) fn of_wanted(wanted: SetPolicy, id: PolicyId, namespace: NamespaceId) -> RetentionPolicy {
+    RetentionPolicy {
+        id,
+        name: wanted.name,
+        namespace,
+        vm: wanted.vm.filter(|vm| !vm.is_empty()),
+        job: wanted.job.filter(|job| !job.is_empty()),
+        keep_last: wanted.rules.keep_last,
+        keep_hourly: wanted.rules.keep_hourly,
+        keep_daily: wanted.rules.keep_daily,
+        keep_weekly: wanted.rules.keep_weekly,
+        keep_monthly: wanted.rules.keep_monthly,
+        keep_yearly: wanted.rules.keep_yearly,
+        keep_within_days: wanted.rules.keep_within_days,
+        schedule: wanted.schedule,
+        time_zone: wanted.time_zone,
+        lock_days: wanted.lock_days,
+        archive_after_days: wanted.archive_after_days,
+        enabled: wanted.enabled,
+        resting_since_ms: None,
+        updated_ms: 0,
+        updated_by: String::new(),
     }
 }
 
@@ -128,25 +116,6 @@ pub(crate) fn of_namespace(
     namespace: NamespaceId,
 ) -> Result<Vec<RetentionPolicy>, ServiceError> {
     Ok(catalog.policies(Some(&[namespace]))?)
-}
-
-/// The policy of that name. Blocks.
-///
-/// # Errors
-/// `NotFound`, saying which there are.
-pub(crate) fn of_name(
-    catalog: &Catalog,
-    namespace: NamespaceId,
-    name: &str,
-) -> Result<RetentionPolicy, ServiceError> {
-    check_name("policy", name).map_err(ServiceError::invalid)?;
-    let policies = of_namespace(catalog, namespace)?;
-    policies.into_iter().find(|policy| policy.name == name).ok_or_else(|| {
-        ServiceError::new(
-            ErrorCode::NotFound,
-            format!("there is no retention policy {name:?}; 'holdfast policy list' lists the policies"),
-        )
-    })
 }
 
 /// Checks what a policy says, and that no other has its scope. Blocks.

@@ -10,12 +10,12 @@ use holdfast_engine::catalog::{
 };
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
-use holdfast_proto::api::Keyset;
+use holdfast_proto::api::{Hold, Keyset, Time};
 use holdfast_proto::details::shell_word;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::retention::points::{Hold, kept_by};
+use super::retention::points::kept_by;
 use super::wire::{maybe_time, time};
 use crate::app::App;
 use crate::error::ServiceError;
@@ -81,7 +81,8 @@ pub(super) struct Backup {
     /// Its newest verification; null: none yet
     verify: Option<Verify>,
     /// Until when no one can delete it; null: it is not locked
-    locked_until: Option<String>,
+    #[schema(value_type = Option<String>)]
+    locked_until: Option<Time>,
     /// Its legal hold; null: none
     hold: Option<Hold>,
     /// The command that restores each disk

@@ -127,7 +127,7 @@ async fn shown(state: &HttpState, mut request: Request, link: &Link) -> Result<L
 #[utoipa::path(post, path = "/logout", tag = "session", responses((status = 204, description = "Logged out")))]
 pub(super) async fn logout(
     State(app): State<Arc<App>>,
-    Identity { caller, web }: Identity,
+    Identity { caller, web, .. }: Identity,
 ) -> Result<Response, ServiceError> {
     if let Some(web) = web {
         app.blocking(move |app| app.auth.log_out(&caller, &web)).await?;
@@ -139,7 +139,7 @@ pub(super) async fn logout(
 #[utoipa::path(get, path = "/session", tag = "session", responses((status = 200, description = "The session", body = Session)))]
 pub(super) async fn session(
     State(app): State<Arc<App>>,
-    Identity { caller, web }: Identity,
+    Identity { caller, web, .. }: Identity,
 ) -> Result<Json<Session>, ServiceError> {
     app.blocking(move |app| Session::of(app, &caller, web.as_ref())).await.map(Json)
 }

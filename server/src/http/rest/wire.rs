@@ -1,28 +1,12 @@
 //! What several answers have in common, and the form of times in them.
 
+pub(super) use holdfast_proto::api::Items;
 use holdfast_proto::details::Totals;
 use holdfast_proto::when::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ServiceError;
-
-/// A page of a list with offset paging
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Items<T> {
-    pub(super) items: Vec<T>,
-    /// Number of items in the whole list
-    pub(super) total: u64,
-    /// Number of items before the first of these
-    pub(super) offset: u64,
-}
-
-impl<T> Items<T> {
-    /// A list that is short enough to be given whole.
-    pub(super) fn whole(items: Vec<T>) -> Self {
-        Self { total: items.len() as u64, items, offset: 0 }
-    }
-}
 
 /// RFC 3339 in UTC with milliseconds.
 pub(super) fn time(unix_ms: i64) -> String {

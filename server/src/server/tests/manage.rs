@@ -1,14 +1,11 @@
 //! Calls that decide what is kept: each × every role × its own and another namespace, × VM patterns. What is expected is
 //! written down by hand.
 
-use holdfast_proto::v1::manage_client::ManageClient;
-
 use std::sync::Arc;
 
 use holdfast_engine::catalog::{PageRequest, RetentionPolicy, TaskKind};
-
-use holdfast_proto::api::Task;
-use serde_json::json;
+use holdfast_proto::api::{Items, LINES, Policy, PolicyRun, RunPart, RunPolicy, SetPolicy, Task};
+use serde_json::{Value, json};
 
 use super::rest::Ask;
 use super::*;
@@ -41,109 +38,88 @@ const CALLS: [(&str, Who); 13] = [
     ("run", Who::Operators),
 ];
 
-fn rules() -> Option<v1::RetentionRules> {
-    Some(v1::RetentionRules { keep_last: 1000, ..v1::RetentionRules::default() })
-}
-
-async fn all<T: Send + 'static>(
-    answer: Result<tonic::Response<tonic::Streaming<T>>, Status>,
-) -> Result<(), Status> {
-    answer?.into_inner().collect::<Result<Vec<_>, _>>().await.map(drop)
-}
-
-/// The summary at the end of a run of rules.
-async fn summary(answer: tonic::Streaming<v1::ForgetResponse>) -> v1::ForgetSummary {
-    let messages: Vec<v1::ForgetResponse> = answer.map(Result::unwrap).collect().await;
-    match messages.last().unwrap().kind.clone() {
-        Some(v1::forget_response::Kind::Summary(summary)) => summary,
-        _ => panic!("{messages:?}"),
-    }
-}
-
-/// Makes the call about the VM in namespace "mine", so that it changes nothing that matters to the next.
-#[expect(clippy::too_many_lines, reason = "an arm for each call")]
-async fn call(client: &Client, name: &str, backup: &str, vm: &str) -> Result<(), Status> {
-    let mut manage = ManageClient::new(client.channel.clone());
-    let namespace = "mine".to_owned();
-    let selected =
-        |id: &str| v1::Selection { namespace: namespace.clone(), backups: vec![id.into()], vm: vm.into() };
-    let selection = Some(selected(backup));
-    let policy = |name: &str| v1::Policy {
-        namespace: "mine".into(),
-        name: name.into(),
-        vm: vm.into(),
-        rules: rules(),
-        enabled: true,
-        ..v1::Policy::default()
+/// Asks, as the command line does, about the VM in namespace "mine", so that it changes nothing that matters to the next.
+async fn call(fixture: &Fixture, token: &str, name: &str, backup: &str, vm: &str) -> Result<(), ErrorCode> {
+    let of = |id: &str, (key, value): (&str, Value)| json!({ "ids": [id], "namespace": "mine", "vm": vm, key: value });
+    let reason = || ("reason", json!("a case"));
+    let tomorrow = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24);
+    let forget = |dry_run: bool| {
+        let rules = json!({ "keep_last": 1000 });
+        json!({ "namespace": "mine", "vms": [vm], "rules": rules, "dry_run": dry_run })
     };
-    let run = |dry_run| v1::RunPolicyRequest {
-        namespace: "mine".into(),
-        name: "standing".into(),
-        dry_run,
-        without_bytes: true,
-        plan: String::new(),
+    let run = async |dry_run| {
+        run_policy(fixture, token, "standing", &RunPolicy { dry_run, plan: None }).await.map(drop)
     };
-    let forget = |dry_run| v1::ForgetRequest {
-        namespace: "mine".into(),
-        vms: vec![vm.into()],
-        rules: rules(),
-        dry_run,
-        without_bytes: true,
-        ..v1::ForgetRequest::default()
-    };
-    let reason = "a case".to_owned();
-    match name {
-        "freed" => {
-            let message = v1::FreedRequest { selection, without_bytes: true };
-            manage.freed(client.request(message)).await.map(drop)
-        }
-        "delete" => {
-            // One that is not there: who may delete is told so.
-            let selection = Some(selected("01ARZ3NDEKTSV4RRFFQ69G5FAV"));
-            let message = v1::DeleteRequest { selection, reason, others: false };
-            manage.delete(client.request(message)).await.map(drop)
-        }
-        "forget dry" => all(manage.forget(client.request(forget(true))).await).await,
-        "forget" => all(manage.forget(client.request(forget(false))).await).await,
-        "lock" => {
-            let until_ms = jiff::Timestamp::now().as_millisecond() + 86_400_000;
-            manage.lock(client.request(v1::LockRequest { selection, until_ms })).await.map(drop)
-        }
-        "hold" => manage.hold(client.request(v1::HoldRequest { selection, reason })).await.map(drop),
-        "release" => {
-            let message = v1::ReleaseHoldRequest { selection, reason };
-            manage.release_hold(client.request(message)).await.map(drop)
-        }
-        "list" => manage.list_policies(client.request(v1::ListPoliciesRequest { namespace })).await.map(drop),
-        "set" => {
-            let message = v1::SetPolicyRequest { policy: Some(policy("standing")) };
-            manage.set_policy(client.request(message)).await.map(drop)
-        }
-        "remove" => {
-            let message = v1::RemovePolicyRequest { namespace, name: "never there".into() };
-            manage.remove_policy(client.request(message)).await.map(drop)
-        }
-        "simulate" => {
-            let message = v1::SimulatePolicyRequest {
-                rules: rules(),
-                schedule: "@daily".into(),
-                days: 3,
-                ..v1::SimulatePolicyRequest::default()
-            };
-            all(manage.simulate_policy(client.request(message)).await).await
-        }
-        "run dry" => all(manage.run_policy(client.request(run(true))).await).await,
-        "run" => all(manage.run_policy(client.request(run(false))).await).await,
+    let (method, path, body) = match name {
+        "set" => return set(fixture, token, &policy("standing", Some(vm), 1000)).await.map(drop),
+        "run dry" => return run(true).await,
+        "run" => return run(false).await,
+        "freed" => ("POST", "restore-points/freed", of(backup, ("without_bytes", json!(true)))),
+        // What is not there: who may delete is told so.
+        "delete" => ("POST", "restore-points/delete", of("01ARZ3NDEKTSV4RRFFQ69G5FAV", reason())),
+        "forget dry" => ("POST", "restore-points/forget", forget(true)),
+        "forget" => ("POST", "restore-points/forget", forget(false)),
+        "lock" => ("POST", "restore-points/lock", of(backup, ("until", json!(tomorrow.to_string())))),
+        "hold" => ("POST", "restore-points/hold", of(backup, reason())),
+        "release" => ("POST", "restore-points/release", of(backup, reason())),
+        "list" => ("GET", "policies?namespace=mine", Value::Null),
+        "remove" => ("DELETE", "policies/01ARZ3NDEKTSV4RRFFQ69G5FAV", Value::Null),
+        "simulate" => ("POST", "policies/simulate", json!({ "schedule": "@daily", "days": 3 })),
         other => panic!("{other}"),
+    };
+    let ask = Ask::new(method, &format!("/api/v1/{path}")).bearer(token).header("accept", LINES);
+    fixture.ask_as_agent(ask.json(&body)).await.outcome()
+}
+
+/// What a policy of the namespace "mine" is to say.
+fn policy(name: &str, vm: Option<&str>, keep_last: u32) -> Value {
+    json!({ "namespace": "mine", "name": name, "vm": vm, "rules": { "keep_last": keep_last }, "enabled": true })
+}
+
+/// The policy of that name in the namespace "mine".
+async fn find(fixture: &Fixture, token: &str, name: &str) -> Result<Option<Policy>, ErrorCode> {
+    let path = format!("/api/v1/policies?namespace=mine&name={name}");
+    let found = fixture.ask_as_agent(Ask::new("GET", &path).bearer(token)).await;
+    found.outcome()?;
+    let found: Items<Policy> = serde_json::from_value(found.ok()).unwrap();
+    Ok(found.items.into_iter().next())
+}
+
+/// As `holdfast policy set` does.
+async fn set(fixture: &Fixture, token: &str, policy: &Value) -> Result<Policy, ErrorCode> {
+    let ask = match find(fixture, token, policy["name"].as_str().unwrap()).await? {
+        Some(known) => Ask::new("PUT", &format!("/api/v1/policies/{}", known.id)),
+        None => Ask::new("POST", "/api/v1/policies"),
+    };
+    let answer = fixture.ask_as_agent(ask.bearer(token).json(policy)).await;
+    answer.outcome()?;
+    Ok(serde_json::from_value(answer.ok()).unwrap())
+}
+
+/// As `holdfast policy run` does: the parts of the answer.
+async fn run_policy(
+    fixture: &Fixture,
+    token: &str,
+    name: &str,
+    wanted: &RunPolicy,
+) -> Result<PolicyRun, ErrorCode> {
+    let known = find(fixture, token, name).await?.unwrap();
+    let ask = Ask::new("POST", &format!("/api/v1/policies/{}/run", known.id)).bearer(token);
+    let answer = fixture.ask_as_agent(ask.header("accept", LINES).json(&json!(wanted))).await;
+    answer.outcome()?;
+    let mut decisions = Vec::new();
+    for part in answer.items() {
+        match serde_json::from_value(part).unwrap() {
+            RunPart::Decisions(some) => decisions.extend(some),
+            RunPart::Run(run) => return Ok(PolicyRun { decisions, ..run }),
+        }
     }
+    panic!("{answer:?}");
 }
 
 /// `Forbidden`, or not: what was authorised may still be refused for another reason.
-async fn forbidden(client: &Client, name: &str, backup: &str, vm: &str) -> bool {
-    match call(client, name, backup, vm).await {
-        Ok(()) => false,
-        Err(status) => ErrorCode::of_status(&status) == Some(ErrorCode::Forbidden),
-    }
+async fn forbidden(fixture: &Fixture, token: &str, name: &str, backup: &str) -> bool {
+    call(fixture, token, name, backup, "vm").await == Err(ErrorCode::Forbidden)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,13 +128,13 @@ async fn every_call_by_every_role_in_every_scope() {
     let admin = fixture.admin().await;
     fixture.catalog().ensure_namespace("mine").unwrap();
     let backup = admin.back_up("mine", "vm").await.unwrap().backup_id;
-    call(&admin, "set", &backup, "vm").await.unwrap();
+    call(&fixture, &admin.token, "set", &backup, "vm").await.unwrap();
     for role in Role::ALL {
         for (scope, namespaces) in [("all", &[][..]), ("mine", &["mine"]), ("theirs", &["theirs"])] {
             if role == Role::Admin && scope != "all" {
                 continue;
             }
-            let client = Client { token: fixture.token(role, namespaces), ..admin.clone() };
+            let token = fixture.token(role, namespaces);
             for (name, who) in CALLS {
                 let role_may = match who {
                     Who::EveryRole => true,
@@ -166,7 +142,7 @@ async fn every_call_by_every_role_in_every_scope() {
                     Who::Admins => role == Role::Admin,
                 };
                 let scope_may = scope != "theirs" || name == "simulate";
-                let refused = forbidden(&client, name, &backup, "vm").await;
+                let refused = forbidden(&fixture, &token, name, &backup).await;
                 assert_eq!(refused, !(role_may && scope_may), "{name} by {role} of {scope}");
             }
         }
@@ -182,17 +158,10 @@ async fn deleting_is_told_by_name_and_audited() {
     fixture.catalog().ensure_namespace("mine").unwrap();
     let first = admin.back_up("mine", "vm").await.unwrap().backup_id;
     let second = admin.back_up("mine", "vm").await.unwrap().backup_id;
-    let mut manage = ManageClient::new(admin.channel.clone());
-    let selection = |names: &[&str]| {
-        let backups = names.iter().map(|name| (*name).to_owned()).collect();
-        Some(v1::Selection { namespace: "mine".into(), backups, vm: String::new() })
-    };
     let delete = |names: &[&str], reason: &str| {
-        admin.request(v1::DeleteRequest {
-            selection: selection(names),
-            reason: reason.to_owned(),
-            others: false,
-        })
+        let body = json!({ "ids": names, "namespace": "mine", "reason": reason });
+        let ask = Ask::new("POST", "/api/v1/restore-points/delete").bearer(&admin.token);
+        fixture.ask_as_agent(ask.header("accept", LINES).json(&body))
     };
     for (names, reason, expected) in [
         (&[][..], "", ErrorCode::Invalid),
@@ -200,13 +169,12 @@ async fn deleting_is_told_by_name_and_audited() {
         (&[first.as_str(), "01ARZ3NDEKTSV4RRFFQ69G5FAV"], "", ErrorCode::NotFound),
         (&[first.as_str()], "a\u{202e}b", ErrorCode::Invalid),
     ] {
-        let refused = manage.delete(delete(names, reason)).await.unwrap_err();
-        assert_eq!(ErrorCode::of_status(&refused), Some(expected), "{names:?}: {refused:?}");
+        assert_eq!(delete(names, reason).await.outcome(), Err(expected), "{names:?}");
     }
     assert_eq!(admin.list_backups("mine").await.unwrap().len(), 2);
     // Named twice it is one.
-    let answer = manage.delete(delete(&[&first, &first.to_lowercase()], "a reason")).await.unwrap();
-    assert_eq!(answer.into_inner().deleted, 1);
+    let answer = delete(&[&first, &first.to_lowercase()], "a reason").await.items();
+    assert_eq!(answer, [json!({ "deleted": 1, "refused": [] })]);
     let left = admin.list_backups("mine").await.unwrap();
     assert_eq!(left.iter().map(|backup| backup.id.as_str()).collect::<Vec<_>>(), [second.as_str()]);
     let audit = fixture.catalog().list_audit(PageRequest { size: 1000, token: "" }).unwrap();
@@ -255,35 +223,35 @@ pub(super) fn audited(fixture: &Fixture, action: &str) -> Vec<(String, String)> 
     entries.map(|entry| (entry.object, entry.detail)).collect()
 }
 
-/// What someone tries who may not is worth knowing, over both protocols: once, however often it is tried.
+/// What someone tries who may not is worth knowing, at both doors: once, however often it is tried.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_are_refused_are_in_the_audit_log() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin().await;
     fixture.catalog().ensure_namespace("mine").unwrap();
     let backup = admin.back_up("mine", "vm").await.unwrap().backup_id;
-    call(&admin, "set", &backup, "vm").await.unwrap();
-    let agent = Client { token: fixture.token(Role::Backup, &["mine"]), ..admin.clone() };
-    let other = Client { token: fixture.token_of(Role::Operator, "x", &["web-*"]), ..admin.clone() };
+    call(&fixture, &admin.token, "set", &backup, "vm").await.unwrap();
+    let agent = fixture.token(Role::Backup, &["mine"]);
+    let other = fixture.token_of(Role::Operator, "x", &["web-*"]);
     for _ in 0..20 {
-        assert!(forbidden(&agent, "delete", &backup, "vm").await);
-        assert!(forbidden(&other, "freed", &backup, "vm").await, "its VM");
-        assert!(forbidden(&other, "run", &backup, "vm").await, "a policy for its VM");
+        assert!(forbidden(&fixture, &agent, "delete", &backup).await);
+        assert!(forbidden(&fixture, &other, "freed", &backup).await, "its VM");
+        assert!(forbidden(&fixture, &other, "run", &backup).await, "a policy for its VM");
         let body = serde_json::json!({ "ids": [backup] });
         let ask = |token: &str, path: &str| Ask::new("POST", path).bearer(token).json(&body);
-        let delete = fixture.ask(ask(&agent.token, "/api/v1/restore-points/delete")).await;
+        let delete = fixture.ask(ask(&agent, "/api/v1/restore-points/delete")).await;
         assert_eq!(delete.status, 403);
-        let freed = fixture.ask(ask(&other.token, "/api/v1/restore-points/freed")).await;
+        let freed = fixture.ask(ask(&other, "/api/v1/restore-points/freed")).await;
         assert_eq!(freed.status, 403);
     }
     let found = audited(&fixture, "call.refused");
     let mut calls: Vec<&str> = found.iter().map(|(call, _)| call.as_str()).collect();
     calls.sort_unstable();
-    let rest = ["POST /restore-points/delete", "POST /restore-points/freed"];
-    assert_eq!(calls, ["Manage/Delete", "Manage/Freed", "Manage/RunPolicy", rest[0], rest[1]], "{found:?}");
+    let rest = ["POST /policies/{id}/run", "POST /restore-points/delete", "POST /restore-points/freed"];
+    assert_eq!(calls, rest, "{found:?}");
     let detail = |call: &str| found.iter().find(|(object, _)| object == call).unwrap().1.clone();
-    assert!(detail("Manage/Delete").contains("has the role backup"), "{found:?}");
-    assert!(detail("Manage/Freed").contains("web-*"), "{found:?}");
+    assert!(detail(rest[1]).contains("has the role backup"), "{found:?}");
+    assert!(detail(rest[2]).contains("web-*"), "{found:?}");
     fixture.server.stop().await.unwrap();
 }
 
@@ -297,7 +265,7 @@ async fn a_token_for_some_vms_starts_and_sees_nothing_that_concerns_others() {
     for _ in 0..2 {
         admin.back_up("mine", "vm").await.unwrap();
     }
-    call(&admin, "set", "", "vm").await.unwrap();
+    call(&fixture, &admin.token, "set", "", "vm").await.unwrap();
     let policy = fixture.catalog().policies(None).unwrap().remove(0);
     let confined = fixture.token_of(Role::Operator, "x", &["web-*"]);
     let operator = fixture.token(Role::Operator, &[]);
@@ -318,13 +286,12 @@ async fn a_token_for_some_vms_starts_and_sees_nothing_that_concerns_others() {
     for ask in asks(&confined) {
         assert_eq!(fixture.ask(ask).await.status, 403);
     }
-    let client = Client { token: confined, ..admin.clone() };
-    let confined =
+    let refused =
         ["freed", "forget dry", "run dry", "run", "reclaim", "scrub", "verify", "tasks", "task", "control"];
     let backup = admin.get_backup("mine", "latest", "vm").await.unwrap().id;
     for (name, who) in CALLS {
-        let expected = who == Who::Admins || confined.contains(&name);
-        assert_eq!(forbidden(&client, name, &backup, "vm").await, expected, "{name}");
+        let expected = who == Who::Admins || refused.contains(&name);
+        assert_eq!(forbidden(&fixture, &confined, name, &backup).await, expected, "{name}");
     }
     for ask in asks(&operator) {
         let status = fixture.ask(ask).await.status;
@@ -344,16 +311,7 @@ async fn a_run_ends_when_policies_change() {
             admin.back_up("mine", vm).await.unwrap();
         }
     }
-    let policy = v1::Policy {
-        namespace: "mine".into(),
-        name: "all".into(),
-        rules: Some(v1::RetentionRules { keep_last: 1, ..v1::RetentionRules::default() }),
-        enabled: true,
-        ..v1::Policy::default()
-    };
-    let mut manage = ManageClient::new(admin.channel.clone());
-    let set = v1::SetPolicyRequest { policy: Some(policy) };
-    manage.set_policy(admin.request(set)).await.unwrap();
+    set(&fixture, &admin.token, &last_only()).await.unwrap();
     let app = Arc::clone(fixture.server.app());
     let ended = app.blocking(|app| {
         let policy = app.catalog().policies(None)?.remove(0);
@@ -372,16 +330,9 @@ async fn a_run_ends_when_policies_change() {
     fixture.server.stop().await.unwrap();
 }
 
-/// What keeps the last restore point of `vm` only.
-fn last_only(vm: &str, name: &str) -> v1::Policy {
-    v1::Policy {
-        namespace: "mine".into(),
-        name: name.into(),
-        vm: vm.into(),
-        rules: Some(v1::RetentionRules { keep_last: 1, ..v1::RetentionRules::default() }),
-        enabled: true,
-        ..v1::Policy::default()
-    }
+/// What keeps the last restore point only.
+fn last_only() -> Value {
+    policy("all", None, 1)
 }
 
 /// (L9) Some are held after it was decided: the others go, over every way of deleting by rules.
@@ -394,9 +345,7 @@ async fn what_is_held_meanwhile_keeps_no_other_from_being_deleted() {
     for _ in 0..6 {
         made.push(admin.back_up("mine", "vm").await.unwrap().backup_id);
     }
-    let mut manage = ManageClient::new(admin.channel.clone());
-    let set = v1::SetPolicyRequest { policy: Some(last_only("", "all")) };
-    manage.set_policy(admin.request(set)).await.unwrap();
+    set(&fixture, &admin.token, &last_only()).await.unwrap();
     let (app, held, gone) = (Arc::clone(fixture.server.app()), made[2].clone(), made[3].clone());
     let outcome = app.blocking(move |app| {
         let policy = app.catalog().policies(None)?.remove(0);
@@ -414,19 +363,13 @@ async fn what_is_held_meanwhile_keeps_no_other_from_being_deleted() {
     assert_eq!((outcome.deleted, refused.as_slice()), (3, &made[2..3]));
     // As `forget` does once someone has said yes, and as one that names them does.
     let more = admin.back_up("mine", "vm").await.unwrap().backup_id;
-    let selection = v1::Selection {
-        namespace: "mine".into(),
-        backups: vec![made[2].clone(), made[5].clone()],
-        vm: String::new(),
+    let delete = |others: bool| {
+        let body = json!({ "ids": [made[2], made[5]], "namespace": "mine", "others": others });
+        let ask = Ask::new("POST", "/api/v1/restore-points/delete").bearer(&admin.token);
+        fixture.ask_as_agent(ask.json(&body))
     };
-    let delete = |others| {
-        let selection = Some(selection.clone());
-        admin.request(v1::DeleteRequest { selection, reason: String::new(), others })
-    };
-    let refused = manage.delete(delete(false)).await.unwrap_err();
-    assert_eq!(ErrorCode::of_status(&refused), Some(ErrorCode::Forbidden), "{refused:?}");
-    let answer = manage.delete(delete(true)).await.unwrap().into_inner();
-    assert_eq!((answer.deleted, answer.refused), (1, vec![made[2].clone()]));
+    assert_eq!(delete(false).await.outcome(), Err(ErrorCode::Forbidden));
+    assert_eq!(delete(true).await.ok(), json!({ "deleted": 1, "refused": [made[2]] }));
     let left = admin.list_backups("mine").await.unwrap();
     let mut left: Vec<&str> = left.iter().map(|backup| backup.id.as_str()).collect();
     left.sort_unstable();
@@ -445,22 +388,18 @@ async fn a_vm_with_too_many_restore_points_is_skipped_and_named() {
             admin.back_up("mine", vm).await.unwrap();
         }
     }
-    let mut manage = ManageClient::new(admin.channel.clone());
-    let set = v1::SetPolicyRequest { policy: Some(last_only("", "all")) };
-    manage.set_policy(admin.request(set)).await.unwrap();
+    set(&fixture, &admin.token, &last_only()).await.unwrap();
     let app = Arc::clone(fixture.server.app());
     let leaving = app.blocking(|app| crate::retention::run::leaving_within(&app.engine, 30, &mut || true));
     let leaving = leaving.await.unwrap().unwrap();
     assert_eq!((leaving.points.len(), leaving.skipped), (2, vec!["many".to_owned()]), "backups go on");
-    let run = v1::RunPolicyRequest { namespace: "mine".into(), name: "all".into(), ..Default::default() };
-    let answer = manage.run_policy(admin.request(run)).await.unwrap().into_inner();
-    let summary = summary(answer).await;
-    assert_eq!((summary.deleted, summary.skipped_vms), (1, vec!["many".to_owned()]));
+    let done = run_policy(&fixture, &admin.token, "all", &RunPolicy::default()).await.unwrap();
+    assert_eq!((done.deleted, done.skipped_vms), (1, vec!["many".to_owned()]));
     assert_eq!(admin.list_backups("mine").await.unwrap().len(), 22);
     fixture.server.stop().await.unwrap();
 }
 
-/// (L9) Over REST and gRPC alike.
+/// (L9) In one piece and in lines alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_carried_out_is_what_was_shown() {
     let fixture = Fixture::start().await;
@@ -469,9 +408,7 @@ async fn what_is_carried_out_is_what_was_shown() {
     for _ in 0..2 {
         admin.back_up("mine", "vm").await.unwrap();
     }
-    let mut manage = ManageClient::new(admin.channel.clone());
-    let set = v1::SetPolicyRequest { policy: Some(last_only("", "all")) };
-    let policy = manage.set_policy(admin.request(set.clone())).await.unwrap().into_inner().policy.unwrap();
+    let policy = set(&fixture, &admin.token, &last_only()).await.unwrap();
     let path = format!("/api/v1/policies/{}/run", policy.id);
     let run = |body: serde_json::Value| fixture.ask(Ask::new("POST", &path).bearer(&admin.token).json(&body));
     let points = || async { admin.list_backups("mine").await.unwrap().len() };
@@ -482,33 +419,24 @@ async fn what_is_carried_out_is_what_was_shown() {
     admin.back_up("mine", "vm").await.unwrap();
     let refused = run(json!({ "dry_run": false, "plan": shown["plan"] })).await;
     assert_eq!((refused.status, refused.json()["code"].as_str()), (409, Some("changed")));
-    let grpc = |plan: &str, dry_run| {
-        let message = v1::RunPolicyRequest {
-            namespace: "mine".into(),
-            name: "all".into(),
-            dry_run,
-            without_bytes: true,
-            plan: plan.to_owned(),
-        };
-        admin.request(message)
+    let in_lines = async |plan: Option<&str>| {
+        let wanted = RunPolicy { dry_run: plan.is_none(), plan: plan.map(str::to_owned) };
+        run_policy(&fixture, &admin.token, "all", &wanted).await
     };
-    let error = all(manage.run_policy(grpc(shown["plan"].as_str().unwrap(), false)).await).await.unwrap_err();
-    assert_eq!(error.code(), tonic::Code::FailedPrecondition);
+    assert_eq!(in_lines(shown["plan"].as_str()).await.unwrap_err(), ErrorCode::Changed);
     assert_eq!(points().await, 3);
 
     // The same restore points, but the policy was saved meanwhile.
     let shown = run(json!({ "dry_run": true })).await.ok();
-    let more = v1::Policy { lock_days: 1, ..policy.clone() };
-    let more = v1::SetPolicyRequest { policy: Some(more) };
-    manage.set_policy(admin.request(more)).await.unwrap();
+    let more = SetPolicy { lock_days: 1, ..policy.into() };
+    set(&fixture, &admin.token, &json!(more)).await.unwrap();
     let refused = run(json!({ "dry_run": false, "plan": shown["plan"] })).await;
     assert_eq!(refused.status, 409);
     assert_eq!(points().await, 3);
 
-    let answer = manage.run_policy(grpc("", true)).await.unwrap().into_inner();
-    let summary = summary(answer).await;
+    let dry = in_lines(None).await.unwrap();
     let shown = run(json!({ "dry_run": true })).await.ok();
-    assert_eq!(shown["plan"].as_str(), Some(summary.plan.as_str()));
+    assert_eq!((&json!(dry.plan), dry.decisions.len()), (&shown["plan"], 3));
     let done = run(json!({ "dry_run": false, "plan": shown["plan"] })).await.ok();
     assert_eq!((done["deleted"].as_u64(), done["plan"].as_str()), (Some(2), None));
     assert_eq!(points().await, 1);
@@ -524,23 +452,25 @@ async fn a_policy_that_rests_deletes_nothing_until_it_is_set() {
     for _ in 0..2 {
         admin.back_up("mine", "vm").await.unwrap();
     }
-    let mut manage = ManageClient::new(admin.channel.clone());
-    let policy = v1::Policy { schedule: "@daily".into(), ..last_only("", "all") };
-    let set = |policy: &v1::Policy| admin.request(v1::SetPolicyRequest { policy: Some(policy.clone()) });
-    manage.set_policy(set(&policy)).await.unwrap();
+    let mut policy = last_only();
+    policy["schedule"] = "@daily".into();
+    set(&fixture, &admin.token, &policy).await.unwrap();
     assert_eq!(fixture.catalog().rest_policies().unwrap(), 1);
-    let list = || admin.request(v1::ListPoliciesRequest { namespace: "mine".into() });
-    let resting = manage.list_policies(list()).await.unwrap().into_inner().policies.remove(0);
-    assert!(resting.enabled && resting.resting_since_ms.is_some() && resting.next_run_ms.is_none());
-    let run = || v1::RunPolicyRequest { namespace: "mine".into(), name: "all".into(), ..Default::default() };
-    let refused = all(manage.run_policy(admin.request(run())).await).await.unwrap_err();
-    assert!(refused.message().contains("policy enable"), "{refused:?}");
+    let resting = find(&fixture, &admin.token, "all").await.unwrap().unwrap();
+    assert!(resting.enabled && resting.resting_since.is_some() && resting.next_run.is_none());
+    let path = format!("/api/v1/policies/{}/run", resting.id);
+    let run = async || {
+        let ask = Ask::new("POST", &path).bearer(&admin.token).json(&json!({ "dry_run": false }));
+        fixture.ask_as_agent(ask).await
+    };
+    let refused = run().await.text();
+    assert!(refused.contains("policy enable"), "{refused}");
     let shown = fixture.get(&admin.token, "/api/v1/policies?namespace=mine").await.ok();
     assert!(shown["items"][0]["resting_since"].is_string(), "{shown}");
     assert_eq!(admin.list_backups("mine").await.unwrap().len(), 2);
     // As `holdfast policy enable` does.
-    manage.set_policy(set(&resting)).await.unwrap();
-    all(manage.run_policy(admin.request(run())).await).await.unwrap();
+    set(&fixture, &admin.token, &json!(SetPolicy::from(resting))).await.unwrap();
+    run().await.ok();
     assert_eq!(admin.list_backups("mine").await.unwrap().len(), 1);
     fixture.server.stop().await.unwrap();
 }

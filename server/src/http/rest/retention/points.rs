@@ -4,144 +4,143 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{BackupRecord, RetentionLock};
 use holdfast_engine::ids::BackupId;
 use holdfast_engine::{Engine, EngineError};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use holdfast_proto::api::{
+    ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints,
+    HoldReason, Line, LockPoint, LockPoints, Time,
+};
 
 use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
-use crate::http::query::{At, Body, id};
-use crate::http::rest::wire::{maybe_time, time};
+use crate::http::query::{AsLines, At, Body, id};
+use crate::http::{HttpState, ndjson};
 use crate::retention::choice;
 use crate::retention::plan::in_force;
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http::rest) struct FreedQuestion {
-    /// IDs of restore points: 1 to 1000
-    ids: Vec<String>,
-}
-
-/// What deleting restore points would free
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct Freed {
-    /// What the next reclaim could free once all of them are deleted, to the byte; null: not known, or not soon enough
-    freed_bytes: Option<u64>,
-    points: Vec<ChosenPoint>,
-}
-
-/// A restore point that was chosen
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct ChosenPoint {
-    id: String,
-    namespace: String,
-    vm: String,
-    job: String,
-    started: String,
-    /// null: it is not locked
-    locked_until: Option<String>,
-    /// null: it is not held
-    hold: Option<Hold>,
-}
-
-/// A legal hold: no end, until an admin releases it
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct Hold {
-    reason: String,
-    /// A token's name
-    by: String,
-    since: String,
-}
+use crate::retention::run::delete_free;
 
 /// What keeps a restore point from being deleted: until when it is locked, and its hold.
 pub(in crate::http::rest) fn kept_by(
     lock: &RetentionLock,
     lock_time_ms: Option<i64>,
-) -> (Option<String>, Option<Hold>) {
+) -> (Option<Time>, Option<Hold>) {
     let (until_ms, _) = in_force(lock, lock_time_ms);
     let hold = lock.hold.as_ref().map(|hold| Hold {
         reason: hold.reason.clone(),
         by: hold.who.clone(),
-        since: time(hold.since_ms),
+        since: Time::new(hold.since_ms),
     });
-    (maybe_time(until_ms), hold)
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http::rest) struct DeletePoints {
-    /// IDs of restore points: 1 to 1000
-    ids: Vec<String>,
-    /// For the audit log
-    #[serde(default)]
-    reason: String,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct DeletedPoints {
-    /// How many were deleted
-    deleted: u64,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http::rest) struct LockPoint {
-    /// RFC 3339
-    until: String,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http::rest) struct HoldReason {
-    /// For the audit log
-    reason: String,
+    (until_ms.map(Time::new), hold)
 }
 
 /// What deleting restore points would free
 ///
-/// Exact, counted over everything that is in use. Where that takes longer than 20 seconds it is not known here; 'holdfast
-/// delete --dry-run' waits for it. Nothing is changed.
+/// Exact, counted over everything that is in use. Where that takes longer than 20 seconds it is not known here; an answer in
+/// NDJSON, one line, waits for it, as 'holdfast delete --dry-run' does. Nothing is changed.
 #[utoipa::path(post, path = "/restore-points/freed", tag = "retention", request_body = FreedQuestion,
-    responses((status = 200, description = "What they would free", body = Freed)))]
+    responses((status = 200, description = "What they would free",
+        content((Freed = "application/json"), (Line<Freed> = "application/x-ndjson")))))]
 pub(in crate::http::rest) async fn freed(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
+    as_lines: AsLines,
     Body(asked): Body<FreedQuestion>,
-) -> Result<Json<Freed>, ServiceError> {
-    app.blocking(move |app| {
-        let points = chosen(app, &caller, Action::Operate, &asked.ids)?;
-        let lock_time_ms = app.catalog().lock_time()?;
-        let freed_bytes = choice::soon(&app.engine, &ids(&points), &|| *app.stopping().borrow())?;
+) -> Result<Response, ServiceError> {
+    let caller = identity.caller.clone();
+    ndjson::one(&state, &identity, as_lines, move |app, lines| {
+        let chosen = (asked.ids.as_slice(), asked.namespace.as_deref(), asked.vm.as_str());
+        let points = self::chosen(app, &caller, Action::Operate, chosen)?;
+        let (lock_time_ms, ids) = (app.catalog().lock_time()?, ids(&points));
+        let freed_bytes = match lines {
+            _ if asked.without_bytes => None,
+            Some(lines) => choice::by_deleting(&app.engine, &ids, &|| lines.is_over())?,
+            None => choice::soon(&app.engine, &ids, &|| *app.stopping().borrow())?,
+        };
         let points = points.iter().map(|point| described(point, lock_time_ms)).collect();
-        Ok(Json(Freed { freed_bytes, points }))
+        Ok(Freed { freed_bytes, points })
     })
     .await
 }
 
 /// Delete restore points
 ///
-/// All of them or, when one is locked or held, none. Their space comes back with the next reclaim.
+/// All of them or, when one is locked or held, none, unless `others` says otherwise. Their space comes back with the next
+/// reclaim.
 #[utoipa::path(post, path = "/restore-points/delete", tag = "retention", request_body = DeletePoints,
-    responses((status = 200, description = "They are deleted", body = DeletedPoints)))]
+    responses((status = 200, description = "They are deleted",
+        content((DeletedPoints = "application/json"), (Line<DeletedPoints> = "application/x-ndjson")))))]
 pub(in crate::http::rest) async fn delete(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
+    as_lines: AsLines,
     Body(wanted): Body<DeletePoints>,
-) -> Result<Json<DeletedPoints>, ServiceError> {
-    app.blocking(move |app| {
-        let points = chosen(app, &caller, Action::Retain, &wanted.ids)?;
-        choice::check_reason(&wanted.reason, false)?;
-        app.engine.delete_backups(&ids(&points), &caller.token.name, &wanted.reason)?;
+) -> Result<Response, ServiceError> {
+    let caller = identity.caller.clone();
+    ndjson::one(&state, &identity, as_lines, move |app, _| {
+        let DeletePoints { ids, namespace, vm, reason, others } = &wanted;
+        let points = chosen(app, &caller, Action::Retain, (ids, namespace.as_deref(), vm))?;
+        choice::check_reason(reason, false)?;
+        let (ids, who) = (self::ids(&points), caller.token.name.as_str());
+        let (deleted, refused) = if *others {
+            delete_free(&app.engine, &ids, (who, reason))?
+        } else {
+            app.engine.delete_backups(&ids, who, reason)?;
+            (ids.len() as u64, Vec::new())
+        };
         app.activity.note(Change::Backup);
-        Ok(Json(DeletedPoints { deleted: points.len() as u64 }))
+        Ok(DeletedPoints { deleted, refused: texts(&refused) })
     })
     .await
+}
+
+/// Lock restore points
+///
+/// Until then no one can delete them. A lock never gets shorter: one that lasts longer stays as it is.
+#[utoipa::path(post, path = "/restore-points/lock", tag = "retention", request_body = LockPoints,
+    responses((status = 200, description = "They are locked", body = ChangedPoints)))]
+pub(in crate::http::rest) async fn lock_all(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Body(wanted): Body<LockPoints>,
+) -> Result<Json<ChangedPoints>, ServiceError> {
+    app.blocking(move |app| {
+        let until_ms = until_ms(&wanted.until)?;
+        let chosen = (wanted.ids.as_slice(), wanted.namespace.as_deref(), wanted.vm.as_str());
+        change_all(app, &caller, chosen, |ids, who| app.engine.lock_backups(ids, until_ms, who)).map(Json)
+    })
+    .await
+}
+
+/// Hold restore points
+///
+/// They cannot be deleted until they are released. One that is held stays as it is.
+#[utoipa::path(post, path = "/restore-points/hold", tag = "retention", request_body = HoldPoints,
+    responses((status = 200, description = "They are held", body = ChangedPoints)))]
+pub(in crate::http::rest) async fn hold_all(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Body(wanted): Body<HoldPoints>,
+) -> Result<Json<ChangedPoints>, ServiceError> {
+    change_all_held(&app, caller, wanted, Engine::hold_backups).await
+}
+
+/// Release the holds of restore points
+///
+/// Their locks stay.
+#[utoipa::path(post, path = "/restore-points/release", tag = "retention", request_body = HoldPoints,
+    responses((status = 200, description = "They are released", body = ChangedPoints)))]
+pub(in crate::http::rest) async fn release_all(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Body(wanted): Body<HoldPoints>,
+) -> Result<Json<ChangedPoints>, ServiceError> {
+    change_all_held(&app, caller, wanted, Engine::release_holds).await
 }
 
 /// Lock a restore point
@@ -157,13 +156,8 @@ pub(in crate::http::rest) async fn lock(
     Body(wanted): Body<LockPoint>,
 ) -> Result<Json<ChosenPoint>, ServiceError> {
     app.blocking(move |app| {
-        let until: jiff::Timestamp = wanted
-            .until
-            .parse()
-            .map_err(|_| ServiceError::invalid("until: write a time such as 2027-12-31T00:00:00Z"))?;
-        change(app, &caller, &text, |ids, who| {
-            app.engine.lock_backups(ids, until.as_millisecond(), who).map(drop)
-        })
+        let until_ms = until_ms(&wanted.until)?;
+        change(app, &caller, text, |ids, who| app.engine.lock_backups(ids, until_ms, who))
     })
     .await
 }
@@ -210,39 +204,85 @@ async fn change_held(
 ) -> Result<Json<ChosenPoint>, ServiceError> {
     app.blocking(move |app| {
         choice::check_reason(&reason, true)?;
-        change(app, &caller, &text, |ids, who| engine_change(&app.engine, ids, &reason, who).map(drop))
+        change(app, &caller, text, |ids, who| engine_change(&app.engine, ids, &reason, who))
     })
     .await
+}
+
+async fn change_all_held(
+    app: &Arc<App>,
+    caller: Caller,
+    wanted: HoldPoints,
+    engine_change: HoldChange,
+) -> Result<Json<ChangedPoints>, ServiceError> {
+    app.blocking(move |app| {
+        let HoldPoints { ids, namespace, vm, reason } = &wanted;
+        choice::check_reason(reason, true)?;
+        let chosen = (ids.as_slice(), namespace.as_deref(), vm.as_str());
+        change_all(app, &caller, chosen, |ids, who| engine_change(&app.engine, ids, reason, who)).map(Json)
+    })
+    .await
+}
+
+/// What changes those restore points for that token, and says which it has changed.
+type Changed = Result<Vec<BackupId>, EngineError>;
+
+fn change_all(
+    app: &App,
+    caller: &Caller,
+    chosen: Chosen<'_>,
+    change: impl FnOnce(&[BackupId], &str) -> Changed,
+) -> Result<ChangedPoints, ServiceError> {
+    let points = self::chosen(app, caller, Action::Retain, chosen)?;
+    let changed = change(&ids(&points), &caller.token.name)?;
+    app.activity.note(Change::Backup);
+    Ok(ChangedPoints { changed: texts(&changed) })
 }
 
 fn change(
     app: &App,
     caller: &Caller,
-    text: &str,
-    change: impl FnOnce(&[BackupId], &str) -> Result<(), EngineError>,
+    text: String,
+    change: impl FnOnce(&[BackupId], &str) -> Changed,
 ) -> Result<Json<ChosenPoint>, ServiceError> {
-    let asked = [text.to_owned()];
-    let points = chosen(app, caller, Action::Retain, &asked)?;
-    change(&ids(&points), &caller.token.name)?;
-    app.activity.note(Change::Backup);
+    let asked = [text];
+    change_all(app, caller, (&asked, None, ""), change)?;
     let lock_time_ms = app.catalog().lock_time()?;
-    let now = chosen(app, caller, Action::Retain, &asked)?.pop();
+    let now = chosen(app, caller, Action::Retain, (&asked, None, ""))?.pop();
     let now = now.ok_or_else(|| ServiceError::defect("a restore point that was changed is gone"))?;
     Ok(Json(described(&now, lock_time_ms)))
 }
+
+/// IDs, namespace and VM, as a request has them.
+type Chosen<'a> = (&'a [String], Option<&'a str>, &'a str);
 
 fn chosen(
     app: &App,
     caller: &Caller,
     action: Action,
-    texts: &[String],
+    (texts, namespace, vm): Chosen<'_>,
 ) -> Result<Vec<BackupRecord>, ServiceError> {
-    let ids = texts.iter().map(|text| id("backup", text)).collect::<Result<Vec<BackupId>, _>>()?;
-    choice::by_id(app.catalog(), caller, action, &ids)
+    match namespace {
+        Some(namespace) => choice::named(app.catalog(), caller, action, namespace, vm, texts),
+        None if vm.is_empty() => {
+            let ids = texts.iter().map(|text| id("backup", text)).collect::<Result<Vec<BackupId>, _>>()?;
+            choice::by_id(app.catalog(), caller, action, &ids)
+        }
+        None => Err(ServiceError::invalid("vm: say its namespace, too")),
+    }
 }
 
 fn ids(points: &[BackupRecord]) -> Vec<BackupId> {
     points.iter().map(|point| point.id).collect()
+}
+
+fn texts(ids: &[BackupId]) -> Vec<String> {
+    ids.iter().map(ToString::to_string).collect()
+}
+
+fn until_ms(text: &str) -> Result<i64, ServiceError> {
+    let wrong = |_| ServiceError::invalid("until: write a time such as 2027-12-31T00:00:00Z");
+    text.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_millisecond).map_err(wrong)
 }
 
 fn described(backup: &BackupRecord, lock_time_ms: Option<i64>) -> ChosenPoint {
@@ -252,7 +292,7 @@ fn described(backup: &BackupRecord, lock_time_ms: Option<i64>) -> ChosenPoint {
         namespace: backup.namespace_name.clone(),
         vm: backup.vm.clone(),
         job: backup.job.clone(),
-        started: time(backup.started_ms),
+        started: Time::new(backup.started_ms),
         locked_until,
         hold,
     }

@@ -5,216 +5,48 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use holdfast_engine::Engine;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{NamespaceRecord, RetentionPolicy};
-use holdfast_engine::ids::PolicyId;
+use holdfast_engine::ids::{BackupId, PolicyId};
 use holdfast_proto::ErrorCode;
-use holdfast_retention::{Rules as RuleNumbers, Schedule, simulate as simulated};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use holdfast_proto::api::{
+    Decision, Forget, Line, Policy, PolicyRun, Rules, RunPart, RunPolicy, SetPolicy, SimulatePolicy,
+    SimulatedDay, SimulatedPoint, Simulation, Time,
+};
+use holdfast_proto::limits::{FORGET_VMS_MAX, check_name};
+use holdfast_retention::{Reason, Schedule, simulate as simulated, zone};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::http::HttpState;
 use crate::http::access::Identity;
-use crate::http::query::{At, Body, Params, id};
-use crate::http::rest::wire::{Items, maybe_time, time};
+use crate::http::ndjson::{self, Lines};
+use crate::http::query::{AsLines, At, Body, Params, id, name};
+use crate::http::rest::wire::Items;
 use crate::retention::plan::Decided;
-use crate::retention::run::{Work, run as carry_out, run_shown};
+use crate::retention::run::{Subject, Tell, Work, run as run_work, run_shown};
 use crate::retention::{choice, policies};
 
-/// Decisions in one answer; the counts are of all.
+/// Decisions in an answer in one piece; the counts are of all.
 const DECISIONS_MAX: usize = 10_000;
+
+/// Decisions in a line: each at most 26 + 2 × 200 bytes of names and 200 of reasons, so under 400 KiB.
+const DECISIONS_PER_LINE: usize = 500;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http::rest) struct PoliciesQuery {
-    /// One namespace [default: all in the token's scope]
+    /// One namespace [default: all in the token's scope; with a name: the token's]
     namespace: Option<String>,
-}
-
-/// How many restore points to keep of each kind; 0: the rule is off
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(in crate::http::rest) struct Rules {
-    keep_last: u32,
-    keep_hourly: u32,
-    keep_daily: u32,
-    keep_weekly: u32,
-    keep_monthly: u32,
-    keep_yearly: u32,
-    keep_within_days: u32,
-}
-
-impl From<Rules> for RuleNumbers {
-    fn from(rules: Rules) -> Self {
-        let Rules {
-            keep_last,
-            keep_hourly,
-            keep_daily,
-            keep_weekly,
-            keep_monthly,
-            keep_yearly,
-            keep_within_days,
-        } = rules;
-        Self { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within_days }
-    }
-}
-
-impl From<RuleNumbers> for Rules {
-    fn from(rules: RuleNumbers) -> Self {
-        let RuleNumbers {
-            keep_last,
-            keep_hourly,
-            keep_daily,
-            keep_weekly,
-            keep_monthly,
-            keep_yearly,
-            keep_within_days,
-        } = rules;
-        Self { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within_days }
-    }
-}
-
-/// A retention policy
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct Policy {
-    id: String,
-    namespace: String,
-    name: String,
-    /// null: every VM
-    vm: Option<String>,
-    /// null: every job
-    job: Option<String>,
-    rules: Rules,
-    /// A calendar expression; empty: it runs by hand only
-    schedule: String,
-    /// Of the schedule, and whose days, weeks and months count; empty: UTC
-    time_zone: String,
-    /// Each new restore point is locked for so many days
-    lock_days: u32,
-    /// Data that only its restore points need may go to the archive after so many days; null: as the server's settings say
-    archive_after_days: Option<u32>,
-    /// One that is switched off deletes and locks nothing
-    enabled: bool,
-    /// Since when it rests, because the catalog was an older copy: it deletes nothing until it is set again. null: never
-    resting_since: Option<String>,
-    updated: String,
-    /// A token's name
-    updated_by: String,
-    /// null: it does not run by itself
-    next_run: Option<String>,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http::rest) struct SetPolicy {
-    /// Empty: the token's
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    /// null: every VM
-    #[serde(default)]
-    vm: Option<String>,
-    /// null: every job
-    #[serde(default)]
-    job: Option<String>,
-    #[serde(default)]
-    rules: Rules,
-    /// A calendar expression; empty: it runs by hand only
-    #[serde(default)]
-    schedule: String,
-    /// Empty: UTC
-    #[serde(default)]
-    time_zone: String,
-    #[serde(default)]
-    lock_days: u32,
-    /// null: as the server's settings say
-    #[serde(default)]
-    archive_after_days: Option<u32>,
-    enabled: bool,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http::rest) struct SimulatePolicy {
-    #[serde(default)]
-    rules: Rules,
-    /// When backups run: a calendar expression
-    schedule: String,
-    /// Empty: UTC
-    #[serde(default)]
-    time_zone: String,
-    /// The first day, RFC 3339; null: today
-    #[serde(default)]
-    from: Option<String>,
-    /// At most 3660
-    days: u32,
-}
-
-/// What a policy would keep
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct Simulation {
-    days: Vec<SimulatedDay>,
-}
-
-/// What exists at the end of a day
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct SimulatedDay {
-    date: String,
-    /// Newest first
-    points: Vec<SimulatedPoint>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct SimulatedPoint {
-    at: String,
-    /// The rules that keep it
-    reasons: Vec<String>,
-}
-
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::http::rest) struct RunPolicy {
-    /// Only show what would be kept and deleted
-    dry_run: bool,
-    /// The plan of a dry run: delete exactly what it showed, or nothing (409, changed). null: what is decided now
-    #[serde(default)]
-    plan: Option<String>,
-}
-
-/// What became, or would become, of restore points
-#[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http::rest) struct PolicyRun {
-    dry_run: bool,
-    /// Of a dry run: stands for the policies as they are and for what would be deleted
-    plan: Option<String>,
-    kept: u64,
-    /// Of a dry run: to be deleted
-    deleted: u64,
-    /// Not deleted after all: locked or held since it was decided
-    refused: u64,
-    /// Which they are; at most 10000
-    refused_points: Vec<String>,
-    /// VMs with too many restore points to decide about; at most 10000
-    skipped_vms: Vec<String>,
-    /// Of a dry run: what deleting frees, to the byte; null: not known
-    freed_bytes: Option<u64>,
-    /// VM by VM, newest first; at most 10000
-    decisions: Vec<Decision>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-struct Decision {
-    id: String,
-    vm: String,
-    job: String,
-    started: String,
-    keep: bool,
-    /// The rules that keep it
-    reasons: Vec<String>,
+    /// The one of this name [default: every]
+    name: Option<String>,
 }
 
 /// Retention policies, by namespace and name
@@ -226,10 +58,14 @@ pub(in crate::http::rest) async fn list(
     Params(query): Params<PoliciesQuery>,
 ) -> Result<Json<Items<Policy>>, ServiceError> {
     app.blocking(move |app| {
-        let namespace = query.namespace.unwrap_or_default();
-        let namespaces = caller.namespaces(app.catalog(), &namespace, Action::Catalog)?;
+        let (namespace, name) = (query.namespace.unwrap_or_default(), name("policy", query.name)?);
+        let namespaces = match &name {
+            Some(_) => Some(vec![caller.namespace(app.catalog(), &namespace, Action::Catalog)?.id]),
+            None => caller.namespaces(app.catalog(), &namespace, Action::Catalog)?,
+        };
         let now_ms = app.clock.now_ms();
         let found = policies::named(app.catalog(), namespaces.as_deref())?.into_iter();
+        let found = found.filter(|(policy, _)| name.as_ref().is_none_or(|name| *name == policy.name));
         Ok(Json(Items::whole(found.map(|(policy, namespace)| shown(policy, namespace, now_ms)).collect())))
     })
     .await
@@ -297,90 +133,194 @@ pub(in crate::http::rest) async fn remove(
 
 /// What rules would keep of the backups that a schedule makes
 ///
-/// Day by day, beginning with nothing, as if every backup succeeded.
+/// Day by day, beginning with nothing, as if every backup succeeded. In NDJSON a line is a day.
 #[utoipa::path(post, path = "/policies/simulate", tag = "retention", request_body = SimulatePolicy,
-    responses((status = 200, description = "What would exist on each day", body = Simulation)))]
+    responses((status = 200, description = "What would exist on each day",
+        content((Simulation = "application/json"), (Line<SimulatedDay> = "application/x-ndjson")))))]
 pub(in crate::http::rest) async fn simulate(
-    State(app): State<Arc<App>>,
-    Identity { .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
+    AsLines(as_lines): AsLines,
     Body(wanted): Body<SimulatePolicy>,
-) -> Result<Json<Simulation>, ServiceError> {
-    app.blocking(move |app| {
-        let invalid = |error: &dyn std::fmt::Display| ServiceError::invalid(error.to_string());
-        let from_ms = match wanted.from.filter(|text| !text.is_empty()) {
-            None => app.clock.now_ms(),
-            Some(text) => {
-                let from: jiff::Timestamp = text
-                    .parse()
-                    .map_err(|_| ServiceError::invalid("from: write a time such as 2027-12-31T00:00:00Z"))?;
-                from.as_millisecond()
-            }
+) -> Result<Response, ServiceError> {
+    if as_lines {
+        let work = move |app: &Arc<App>, lines: &Lines<SimulatedDay>| {
+            simulated_days(app, wanted)?.try_for_each(|day| lines.send(&day))
         };
-        let rules = RuleNumbers::from(wanted.rules);
-        if !rules.is_empty() {
-            rules.validate().map_err(|error| invalid(&error))?;
+        return ndjson::answer(&state, &identity, work).await;
+    }
+    let simulation = move |app: &Arc<App>| Ok(Simulation { days: simulated_days(app, wanted)?.collect() });
+    Ok(Json(state.app.blocking(simulation).await?).into_response())
+}
+
+fn simulated_days(
+    app: &App,
+    wanted: SimulatePolicy,
+) -> Result<impl Iterator<Item = SimulatedDay>, ServiceError> {
+    let invalid = |error: &dyn std::fmt::Display| ServiceError::invalid(error.to_string());
+    let from_ms = match wanted.from.filter(|text| !text.is_empty()) {
+        None => app.clock.now_ms(),
+        Some(text) => {
+            let from: jiff::Timestamp = text
+                .parse()
+                .map_err(|_| ServiceError::invalid("from: write a time such as 2027-12-31T00:00:00Z"))?;
+            from.as_millisecond()
         }
-        let schedule =
-            Schedule::parse(&wanted.schedule, &wanted.time_zone).map_err(|error| invalid(&error))?;
-        let days = simulated(&rules, &schedule, from_ms, wanted.days).map_err(|error| invalid(&error))?;
-        let point = |point: &holdfast_retention::SimulatedPoint| SimulatedPoint {
-            at: time(point.at_ms),
-            reasons: point.reasons.iter().map(ToString::to_string).collect(),
-        };
-        let day = |day: holdfast_retention::SimulatedDay| SimulatedDay {
-            date: day.date.to_string(),
-            points: day.points.iter().map(point).collect(),
-        };
-        Ok(Json(Simulation { days: days.into_iter().map(day).collect() }))
-    })
-    .await
+    };
+    let rules = policies::wanted_rules(wanted.rules);
+    if !rules.is_empty() {
+        rules.validate().map_err(|error| invalid(&error))?;
+    }
+    let schedule = Schedule::parse(&wanted.schedule, &wanted.time_zone).map_err(|error| invalid(&error))?;
+    let days = simulated(&rules, &schedule, from_ms, wanted.days).map_err(|error| invalid(&error))?;
+    let point = |point: &holdfast_retention::SimulatedPoint| SimulatedPoint {
+        at: Time::new(point.at_ms),
+        reasons: texts(&point.reasons),
+    };
+    Ok(days.into_iter().map(move |day| SimulatedDay {
+        date: day.date.to_string(),
+        points: day.points.iter().map(point).collect(),
+    }))
 }
 
 /// Apply a retention policy now
 ///
-/// Restore points that it decides about and does not keep are deleted, unless it is a dry run.
+/// Restore points that it decides about and does not keep are deleted, unless it is a dry run. In NDJSON, lines have all
+/// decisions as they are made, and the last one the rest; the run ends early when no one reads them.
 #[utoipa::path(post, path = "/policies/{id}/run", tag = "retention", request_body = RunPolicy,
     params(("id" = String, Path, description = "The policy's id")),
-    responses((status = 200, description = "What it decided", body = PolicyRun)))]
+    responses((status = 200, description = "What it decided",
+        content((PolicyRun = "application/json"), (Line<RunPart> = "application/x-ndjson")))))]
 pub(in crate::http::rest) async fn run(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
+    as_lines: AsLines,
     At(text): At<String>,
     Body(wanted): Body<RunPolicy>,
-) -> Result<Json<PolicyRun>, ServiceError> {
-    app.blocking(move |app| {
+) -> Result<Response, ServiceError> {
+    let caller = identity.caller.clone();
+    let work = move |app: &App| {
         let (policy, _) = find(app, &caller, Action::Operate, &text)?;
-        let mut work = Work::of_policy(app.catalog(), &policy, &caller.token.name, wanted.dry_run)?;
+        let work = Work::of_policy(app.catalog(), &policy, &caller.token.name, wanted.dry_run)?;
+        Ok((work, wanted.plan))
+    };
+    carried_out(&state, &identity, as_lines, work).await
+}
+
+/// Forget restore points
+///
+/// Those of some VMs that the given rules do not keep are deleted, unless it is a dry run; that is for admins. Policies decide
+/// nothing here. Lines are as those of a policy's run.
+#[utoipa::path(post, path = "/restore-points/forget", tag = "retention", request_body = Forget,
+    responses((status = 200, description = "What was decided",
+        content((PolicyRun = "application/json"), (Line<RunPart> = "application/x-ndjson")))))]
+pub(in crate::http::rest) async fn forget(
+    State(state): State<HttpState>,
+    identity: Identity,
+    as_lines: AsLines,
+    Body(wanted): Body<Forget>,
+) -> Result<Response, ServiceError> {
+    let caller = identity.caller.clone();
+    let work = move |app: &App| Ok((work_by_hand(app, &caller, wanted)?, None));
+    carried_out(&state, &identity, as_lines, work).await
+}
+
+/// Rules that the caller makes up: to delete by them is deleting by hand.
+fn work_by_hand(app: &App, caller: &Caller, wanted: Forget) -> Result<Work, ServiceError> {
+    let action = if wanted.dry_run { Action::Operate } else { Action::Retain };
+    let namespace = caller.namespace(app.catalog(), &wanted.namespace, action)?;
+    choice::check_reason(&wanted.reason, false)?;
+    let mut vms = wanted.vms;
+    if vms.is_empty() || vms.len() > FORGET_VMS_MAX {
+        return Err(ServiceError::invalid(format!("name 1 to {FORGET_VMS_MAX} VMs, not {}", vms.len())));
+    }
+    for vm in &vms {
+        check_name("VM", vm).map_err(ServiceError::invalid)?;
+        caller.check_vm(vm)?;
+    }
+    vms.sort_unstable();
+    vms.dedup();
+    let job = name("job", wanted.job)?;
+    let rules = policies::wanted_rules(wanted.rules);
+    rules.validate().map_err(|error| ServiceError::invalid(error.to_string()))?;
+    let zone = zone(&wanted.time_zone).map_err(|error| ServiceError::invalid(error.to_string()))?;
+    let why = if wanted.reason.is_empty() { "forget" } else { &wanted.reason };
+    Ok(Work {
+        namespace: namespace.id,
+        subject: Subject::Vms { vms, job },
+        reason: format!("{why}: {rules}"),
+        rules,
+        zone,
+        dry_run: wanted.dry_run,
+        who: caller.token.name.clone(),
+    })
+}
+
+/// Answers with what comes of `work`, and of the plan that it is to keep to: all decisions in lines, else the first of them.
+async fn carried_out(
+    state: &HttpState,
+    identity: &Identity,
+    AsLines(as_lines): AsLines,
+    work: impl FnOnce(&App) -> Result<(Work, Option<String>), ServiceError> + Send + 'static,
+) -> Result<Response, ServiceError> {
+    if as_lines {
+        let work = move |app: &Arc<App>, lines: &Lines<RunPart>| {
+            let mut told = Ok(());
+            let mut tell = |decided: &[Decided]| {
+                let mut parts = decided.chunks(DECISIONS_PER_LINE).map(|some| some.iter().map(decision));
+                told = parts.try_for_each(|part| lines.send(&RunPart::Decisions(part.collect())));
+                told.is_ok()
+            };
+            let run = carry_out(app, work(app)?, &|| lines.is_over(), &mut tell, choice::by_deleting)?;
+            told?;
+            lines.send(&RunPart::Run(run))
+        };
+        return ndjson::answer(state, identity, work).await;
+    }
+    let run = move |app: &Arc<App>| {
         let mut decisions = Vec::new();
         let mut tell = |decided: &[Decided]| {
             let room = DECISIONS_MAX.saturating_sub(decisions.len());
             decisions.extend(decided.iter().take(room).map(decision));
             true
         };
-        let stopping = app.stopping();
-        let stop = || *stopping.borrow();
-        let outcome = match wanted.plan.filter(|_| !wanted.dry_run) {
-            Some(plan) => run_shown(&app.engine, &mut work, &plan, &stop, &mut tell)?,
-            None => carry_out(&app.engine, &work, &stop, &mut tell)?,
-        };
-        if outcome.deleted > 0 && !wanted.dry_run {
-            app.activity.note(Change::Backup);
-        }
-        let freed_bytes =
-            if wanted.dry_run { choice::soon(&app.engine, &outcome.doomed, &stop)? } else { None };
-        Ok(Json(PolicyRun {
-            dry_run: wanted.dry_run,
-            plan: wanted.dry_run.then(|| work.plan(&outcome.doomed)),
-            kept: outcome.kept,
-            deleted: outcome.deleted,
-            refused: outcome.refused.len() as u64,
-            refused_points: outcome.refused.iter().take(DECISIONS_MAX).map(ToString::to_string).collect(),
-            skipped_vms: outcome.skipped.into_iter().take(DECISIONS_MAX).collect(),
-            freed_bytes,
-            decisions,
-        }))
+        let run = carry_out(app, work(app)?, &|| *app.stopping().borrow(), &mut tell, choice::soon)?;
+        Ok(PolicyRun { decisions, ..run })
+    };
+    Ok(Json(state.app.blocking(run).await?).into_response())
+}
+
+/// What counts the bytes that deleting frees.
+type Count = fn(&Engine, &[BackupId], &(dyn Fn() -> bool + Sync)) -> Result<Option<u64>, ServiceError>;
+
+/// Returns what comes of it, without the decisions.
+fn carry_out(
+    app: &App,
+    (mut work, plan): (Work, Option<String>),
+    stop: &(dyn Fn() -> bool + Sync),
+    tell: &mut Tell<'_>,
+    count: Count,
+) -> Result<PolicyRun, ServiceError> {
+    let dry_run = work.dry_run;
+    let outcome = match plan.filter(|_| !dry_run) {
+        Some(plan) => run_shown(&app.engine, &mut work, &plan, stop, tell)?,
+        None => run_work(&app.engine, &work, stop, tell)?,
+    };
+    if outcome.deleted > 0 && !dry_run {
+        app.activity.note(Change::Backup);
+    }
+    let freed_bytes = if dry_run && !stop() { count(&app.engine, &outcome.doomed, stop)? } else { None };
+    Ok(PolicyRun {
+        dry_run,
+        plan: dry_run.then(|| work.plan(&outcome.doomed)),
+        kept: outcome.kept,
+        deleted: outcome.deleted,
+        refused: outcome.refused.len() as u64,
+        refused_points: outcome.refused.iter().take(DECISIONS_MAX).map(ToString::to_string).collect(),
+        skipped_vms: outcome.skipped.into_iter().take(DECISIONS_MAX).collect(),
+        freed_bytes,
+        decisions: Vec::new(),
     })
-    .await
 }
 
 /// The policy of that id, when the caller may do this to it.
@@ -407,18 +347,7 @@ fn set(
     namespace: NamespaceRecord,
     wanted: SetPolicy,
 ) -> Result<Json<Policy>, ServiceError> {
-    let wanted = policies::Wanted {
-        name: wanted.name,
-        vm: wanted.vm,
-        job: wanted.job,
-        rules: wanted.rules.into(),
-        schedule: wanted.schedule,
-        time_zone: wanted.time_zone,
-        lock_days: wanted.lock_days,
-        archive_after_days: wanted.archive_after_days,
-        enabled: wanted.enabled,
-    };
-    let record = wanted.into_policy(id, namespace.id);
+    let record = policies::of_wanted(wanted, id, namespace.id);
     policies::set(app.catalog(), caller, &record)?;
     app.activity.note(Change::Policies);
     let now = app.catalog().policy(id)?;
@@ -430,8 +359,16 @@ fn shown(policy: RetentionPolicy, namespace: String, now_ms: i64) -> Policy {
     Policy {
         id: policy.id.to_string(),
         namespace,
-        rules: policies::rules(&policy).into(),
-        next_run: maybe_time(policies::next_run_ms(&policy, now_ms)),
+        rules: Rules {
+            keep_last: policy.keep_last,
+            keep_hourly: policy.keep_hourly,
+            keep_daily: policy.keep_daily,
+            keep_weekly: policy.keep_weekly,
+            keep_monthly: policy.keep_monthly,
+            keep_yearly: policy.keep_yearly,
+            keep_within_days: policy.keep_within_days,
+        },
+        next_run: policies::next_run_ms(&policy, now_ms).map(Time::new),
         name: policy.name,
         vm: policy.vm,
         job: policy.job,
@@ -440,8 +377,8 @@ fn shown(policy: RetentionPolicy, namespace: String, now_ms: i64) -> Policy {
         lock_days: policy.lock_days,
         archive_after_days: policy.archive_after_days,
         enabled: policy.enabled,
-        resting_since: maybe_time(policy.resting_since_ms),
-        updated: time(policy.updated_ms),
+        resting_since: policy.resting_since_ms.map(Time::new),
+        updated: Time::new(policy.updated_ms),
         updated_by: policy.updated_by,
     }
 }
@@ -451,8 +388,12 @@ fn decision(decided: &Decided) -> Decision {
         id: decided.id.to_string(),
         vm: decided.vm.clone(),
         job: decided.job.clone(),
-        started: time(decided.started_ms),
+        started: Time::new(decided.started_ms),
         keep: decided.keep(),
-        reasons: decided.reasons.iter().map(ToString::to_string).collect(),
+        reasons: texts(&decided.reasons),
     }
+}
+
+fn texts(reasons: &[Reason]) -> Vec<String> {
+    reasons.iter().map(ToString::to_string).collect()
 }

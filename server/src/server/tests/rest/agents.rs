@@ -1,9 +1,12 @@
 //! The API on the agents' listener, where it differs: what is not there, and what a request must have. Who may do what is in
 //! `matrix`.
 
+use holdfast_proto::api::LINES;
 use serde_json::json;
 
+use super::super::manage::audited;
 use super::*;
+use crate::limits::ANSWERS_PER_TOKEN_MAX;
 
 /// A path that exists for browsers only.
 const PAGES: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/"];
@@ -61,5 +64,31 @@ async fn a_body_has_the_same_limit_as_for_browsers() {
     let answer = fixture.ask_as_agent(ask).await;
     assert_eq!((answer.status, answer.problem().as_str()), (413, "limit"));
     assert!(answer.text().contains("65536"), "{}", answer.text());
+    fixture.server.stop().await.unwrap();
+}
+
+/// An answer that waits for its turn has begun: that it is refused is its last line, and in the audit log nevertheless.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_refused_when_its_turn_comes_is_in_the_audit_log() {
+    let fixture = Fixture::start().await;
+    let backup = fixture.admin().await.back_up("", "vm").await.unwrap().backup_id;
+    let token = fixture.token_of(Role::Operator, "x", &["web-*"]);
+    let ask = |path: &str, body: Value| {
+        Ask::new("POST", &format!("/api/v1/{path}")).bearer(&token).header("accept", LINES).json(&body)
+    };
+    let long = json!({ "rules": { "keep_last": 50 }, "schedule": "@daily", "days": 3660 });
+    let mut unread = Vec::new();
+    for _ in 0..ANSWERS_PER_TOKEN_MAX {
+        unread.push(fixture.open_as_agent(ask("policies/simulate", long.clone())).await);
+    }
+    let ask = ask("restore-points/freed", json!({ "ids": [backup] }));
+    let asked = ask.of_whom();
+    let begun = fixture.open_as_agent(ask).await;
+    assert_eq!(begun.status().as_u16(), 200);
+    drop(unread);
+    assert_eq!(Answer::read(asked, begun).await.outcome(), Err(ErrorCode::Forbidden));
+    let noted = audited(&fixture, "call.refused");
+    assert!(noted.len() == 1 && noted[0].0 == "POST /restore-points/freed", "{noted:?}");
+    assert!(noted[0].1.contains("web-*"), "{noted:?}");
     fixture.server.stop().await.unwrap();
 }

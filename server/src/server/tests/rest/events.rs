@@ -191,13 +191,5 @@ async fn policies_that_others_change_are_events() {
     events.until(is_told).await;
     assert_eq!(fixture.ask(Ask::new("DELETE", &path).bearer(&token)).await.status, 204);
     events.until(is_told).await;
-    let mut manage = v1::manage_client::ManageClient::new(fixture.admin().await.channel.clone());
-    let admin = fixture.admin().await;
-    let policy = Some(v1::Policy { namespace: "mine".into(), name: "cli".into(), ..v1::Policy::default() });
-    manage.set_policy(admin.request(v1::SetPolicyRequest { policy })).await.unwrap();
-    events.until(is_told).await;
-    let message = v1::RemovePolicyRequest { namespace: "mine".into(), name: "cli".into() };
-    manage.remove_policy(admin.request(message)).await.unwrap();
-    events.until(is_told).await;
     fixture.server.stop().await.unwrap();
 }

@@ -3,6 +3,7 @@
 //! What is expected is written down here by hand, apart from the table that the server checks by; a test holds
 //! this list against the OpenAPI document, so that an endpoint cannot be forgotten.
 
+use holdfast_proto::api::LINES;
 use serde_json::json;
 
 use holdfast_engine::catalog::TaskKind;
@@ -39,6 +40,12 @@ enum Foreign {
 
 use Foreign::{Absent, Forbidden, Ok as Shown};
 use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Operators, OperatorsThere};
+
+/// In place of a query: the answer is to be in lines.
+const IN_LINES: &str = "in lines";
+
+/// The same: no dry run.
+const FOR_GOOD: &str = "for good";
 
 /// Method, path as documented, what is asked (`{…}` filled in), who, foreign.
 type Call = (&'static str, &'static str, &'static str, Who, Foreign);
@@ -91,16 +98,27 @@ const CALLS: &[Call] = &[
     ("GET", "/schedules", "", Operators, Shown),
     ("PUT", "/schedules/{kind}", "", Operators, Shown),
     ("POST", "/restore-points/freed", "", OperatorsThere, Absent),
+    ("POST", "/restore-points/freed", IN_LINES, OperatorsThere, Absent),
     ("POST", "/restore-points/delete", "", Admins, Shown),
+    ("POST", "/restore-points/delete", IN_LINES, Admins, Shown),
+    ("POST", "/restore-points/forget", "", OperatorsThere, Forbidden),
+    ("POST", "/restore-points/forget", IN_LINES, OperatorsThere, Forbidden),
+    ("POST", "/restore-points/forget", FOR_GOOD, Admins, Shown),
+    ("POST", "/restore-points/lock", "", Admins, Shown),
+    ("POST", "/restore-points/hold", "", Admins, Shown),
+    ("POST", "/restore-points/release", "", Admins, Shown),
     ("POST", "/restore-points/{id}/lock", "", Admins, Shown),
     ("POST", "/restore-points/{id}/hold", "", Admins, Shown),
     ("DELETE", "/restore-points/{id}/hold", "", Admins, Shown),
     ("GET", "/policies", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/policies", "?namespace=mine&name=standing", EveryRole, Forbidden),
     ("POST", "/policies", "", Admins, Shown),
     ("PUT", "/policies/{id}", "", Admins, Shown),
     ("DELETE", "/policies/{id}", "", Admins, Shown),
     ("POST", "/policies/simulate", "", OperatorsThere, Shown),
+    ("POST", "/policies/simulate", IN_LINES, OperatorsThere, Shown),
     ("POST", "/policies/{id}/run", "", OperatorsThere, Absent),
+    ("POST", "/policies/{id}/run", IN_LINES, OperatorsThere, Absent),
 ];
 
 /// A name that is in the namespace "mine" only.
@@ -109,8 +127,8 @@ const SECRET_VM: &str = "very secret vm";
 struct Seeded {
     fixture: Fixture,
     backup: String,
-    /// A restore point that may be deleted.
-    spare: String,
+    /// Restore points that may be deleted: one for an answer in JSON, one for an answer in lines.
+    spares: [String; 2],
     row: String,
 }
 
@@ -126,8 +144,10 @@ impl Seeded {
         let backup = fixture.admin().await.back_up("mine", SECRET_VM).await.unwrap().backup_id;
         let rows = fixture.get(&fixture.admin_token(), "/api/v1/details").await.ok();
         let row = rows["items"][0]["id"].as_str().unwrap().to_owned();
-        let spare = fixture.admin().await.back_up("mine", "spare vm").await.unwrap().backup_id;
-        Self { fixture, backup, spare, row }
+        let admin = fixture.admin().await;
+        let spare = async || admin.back_up("mine", "spare vm").await.unwrap().backup_id;
+        let spares = [spare().await, spare().await];
+        Self { fixture, backup, spares, row }
     }
 
     /// One that has not ended, whatever else runs.
@@ -162,7 +182,11 @@ impl Seeded {
         let path = path.replace("{id}", &id).replace("{namespace}", "mine").replace("{name}", "mine");
         let path = if path.contains("{task}") { path.replace("{task}", &self.paused_thaw()) } else { path };
         let path = path.replace("{kind}", "verify").replace("{vm}", &SECRET_VM.replace(' ', "%20"));
-        let ask = Ask::new(method, &format!("/api/v1{path}{query}"));
+        let ask = match query {
+            FOR_GOOD => Ask::new(method, &format!("/api/v1{path}")),
+            IN_LINES => Ask::new(method, &format!("/api/v1{path}")).header("accept", LINES),
+            _ => Ask::new(method, &format!("/api/v1{path}{query}")),
+        };
         match (method, path.as_str()) {
             ("POST", "/login") => ask.json(&json!({ "token": self.fixture.admin_token() })),
             ("PUT", "/namespaces/mine/quota") => ask.json(&json!({ "restore_points": 1000 })),
@@ -175,7 +199,20 @@ impl Seeded {
                 ask.json(&json!({ "expression": "0 8 * * SAT", "enabled": false }))
             }
             ("POST", "/restore-points/freed") => ask.json(&json!({ "ids": [self.backup] })),
-            ("POST", "/restore-points/delete") => ask.json(&json!({ "ids": [self.another_backup()] })),
+            ("POST", "/restore-points/delete") => {
+                ask.json(&json!({ "ids": [self.spares[usize::from(query == IN_LINES)]] }))
+            }
+            ("POST", "/restore-points/forget") => {
+                let (vms, rules) = ([SECRET_VM], json!({ "keep_last": 1000 }));
+                let dry_run = query != FOR_GOOD;
+                ask.json(&json!({ "namespace": "mine", "vms": vms, "rules": rules, "dry_run": dry_run }))
+            }
+            ("POST", "/restore-points/lock") => {
+                ask.json(&json!({ "ids": [self.backup], "until": "2030-01-01T00:00:00Z" }))
+            }
+            ("POST", "/restore-points/hold" | "/restore-points/release") => {
+                ask.json(&json!({ "ids": [self.backup], "reason": "a case" }))
+            }
             (_, path) if path.ends_with("/lock") => ask.json(&json!({ "until": "2031-01-01T00:00:00Z" })),
             (_, path) if path.ends_with("/hold") => ask.json(&json!({ "reason": "a case" })),
             ("POST", "/policies") => {
@@ -192,11 +229,6 @@ impl Seeded {
             ("POST", path) if path.ends_with("/owner") => ask.json(&json!({ "owner": "cluster" })),
             _ => ask,
         }
-    }
-
-    /// A restore point that was made to be deleted.
-    fn another_backup(&self) -> String {
-        self.spare.clone()
     }
 
     /// A policy that was made for the purpose.
@@ -470,6 +502,9 @@ fn entry(method: &str, path: &str) -> &'static str {
         ("POST", "/tasks/{id}/cancel") => "task.cancel",
         ("PUT", "/schedules/{kind}") => "schedule.set",
         ("POST", "/restore-points/delete") => "backup.delete",
+        ("POST", "/restore-points/lock") => "backup.lock",
+        ("POST", "/restore-points/hold") => "backup.hold",
+        ("POST", "/restore-points/release") => "backup.release",
         ("POST", "/restore-points/{id}/lock") => "backup.lock",
         ("POST", "/restore-points/{id}/hold") => "backup.hold",
         ("DELETE", "/restore-points/{id}/hold") => "backup.release",
@@ -524,6 +559,7 @@ const CONFINED: &[(&str, &str)] = &[
     ("PUT", "/schedules/{kind}"),
     ("POST", "/restore-points/freed"),
     ("POST", "/policies/{id}/run"),
+    ("POST", "/restore-points/forget"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

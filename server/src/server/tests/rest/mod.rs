@@ -66,6 +66,25 @@ impl Answer {
         code
     }
 
+    /// The code of a refusal, with its status or as the last line.
+    pub(super) fn outcome(&self) -> Result<(), ErrorCode> {
+        let code = if self.status < 400 {
+            self.lines().last().map(|line| line["problem"]["code"].clone())
+        } else {
+            Some(self.problem().into())
+        };
+        code.as_ref().and_then(Value::as_str).map_or(Ok(()), |code| Err(code.parse().unwrap()))
+    }
+
+    /// The items of an answer in lines.
+    pub(super) fn items(&self) -> Vec<Value> {
+        self.lines().into_iter().map(|mut line| line["item"].take()).collect()
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// The body of a successful answer; panics for any other.
     pub(super) fn ok(self) -> Value {
         assert!((200..300).contains(&self.status), "{self:?}");
