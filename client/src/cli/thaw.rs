@@ -47,8 +47,7 @@ pub(super) async fn make_ready(
     let api = connection.api();
     let path = ["backups", &backup.id, "thaw"];
     let days_text = restore.thaw_days.map(|days| days.to_string());
-    let parameters =
-        [("wait", Some("true")), ("disk", restore.disk.as_deref()), ("days", days_text.as_deref())];
+    let parameters = [("disk", restore.disk.as_deref()), ("days", days_text.as_deref())];
     let quoted = async || api.get_lines(&path, &parameters).await?.only().await;
     let quote: Thaw = tokio::select! {
         biased;

@@ -36,7 +36,8 @@ async fn at_server(context: &Context, verify: &Verify) -> Result<ExitCode, Clien
     }
     // A VM is of one namespace; every VM is of any.
     let vm = Some(verify.vm.clone()).filter(|vm| !vm.is_empty());
-    let options = VerifyOptions { namespace: vm.as_ref().map(|_| namespace), vm };
+    let namespace = vm.as_ref().map(|_| namespace).filter(|namespace| !namespace.is_empty());
+    let options = VerifyOptions { namespace, vm };
     let started = task::start(&connection, KIND, &options).await?;
     task::watch(context, &connection, KIND, started, verify.no_wait).await
 }

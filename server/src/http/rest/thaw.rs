@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::api::{Line, StartThaw, Task, Thaw};
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::access::Identity;
-use crate::http::query::{At, Body, Params, id, name};
+use crate::http::query::{AsLines, At, Body, Params, id, name};
 use crate::http::{HttpState, ndjson};
 use crate::reading::{self, Wanted};
 
@@ -35,14 +35,12 @@ pub(super) struct ThawQuery {
     disk: Option<String>,
     /// For which what is thawed can be read [default: s3_thaw_days]
     days: Option<u32>,
-    /// Wait for as long as it takes: the answer begins before it is known, and is one line of NDJSON
-    wait: Option<bool>,
 }
 
 /// What of a restore point lies in the archive
 ///
-/// With what bringing it back costs at each speed. Where looking that up takes longer than 20 seconds it is refused; 'holdfast
-/// restore' waits for it. Nothing is asked of the bucket.
+/// With what bringing it back costs at each speed. Where looking that up takes longer than 20 seconds it is refused, unless it may
+/// be a line of NDJSON: that takes as long as it takes. Nothing is asked of the bucket.
 #[utoipa::path(get, path = "/backups/{id}/thaw", tag = "backups",
     params(("id" = String, Path, description = "The restore point's id"), ThawQuery),
     responses((status = 200, description = "What thawing it takes",
@@ -52,19 +50,17 @@ pub(super) async fn quote(
     identity: Identity,
     At(text): At<String>,
     Params(query): Params<ThawQuery>,
+    as_lines: AsLines,
 ) -> Result<Response, ServiceError> {
     let backup: BackupId = id("backup", &text)?;
     let disks = name("disk", query.disk)?.into_iter().collect();
     let wanted = Wanted { backup, disks, days: query.days.unwrap_or(0) };
     let caller = identity.caller.clone();
-    if query.wait == Some(true) {
-        let work = move |app: &Arc<App>, lines: &ndjson::Lines<Thaw>| {
-            lines.send(&quoted(app, &caller, &wanted, AT_MOST_WAITING, &|| !lines.is_over())?)
-        };
-        return ndjson::answer(&state, &identity, work).await;
-    }
-    let quoted = state.app.blocking(move |app| quoted(app, &caller, &wanted, AT_MOST, &|| true)).await?;
-    Ok(Json(quoted).into_response())
+    ndjson::one(&state, &identity, as_lines, move |app, lines| {
+        let at_most = if lines.is_some() { AT_MOST_WAITING } else { AT_MOST };
+        quoted(app, &caller, &wanted, at_most, &|| !lines.is_some_and(ndjson::Lines::is_over))
+    })
+    .await
 }
 
 fn quoted(

@@ -66,7 +66,6 @@ const CALLS: &[Call] = &[
     ("GET", "/backups", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups/{id}", "", EveryRole, Absent),
     ("GET", "/backups/{id}/thaw", "", EveryRole, Absent),
-    ("GET", "/backups/{id}/thaw", "?wait=true", EveryRole, Absent),
     ("POST", "/backups/{id}/thaw", "", EveryRole, Absent),
     ("GET", "/backups/{id}/thaw/{task}", "", EveryRole, Absent),
     ("GET", "/damage", "?namespace=mine", EveryRole, Forbidden),
