@@ -43,11 +43,15 @@ pub const COLUMNS: [&str; 26] = [
     "mb_per_s",
 ];
 
-/// The last column; kept apart because totals have none.
+/// Kept apart because totals have none.
 pub const ERROR_COLUMN: &str = "error";
 
+/// The columns of a row after the error: what was added to the report later.
+pub const LATER_COLUMNS: [&str; 1] = ["retried_post_lc"];
+
 /// Numbers derived from a row or a total. `None` where the divisor is 0: nothing was written, so there is
-/// no factor.
+/// no factor. The bytes are those of rows that are done. What attempts before them stored in vain counts as theirs, because
+/// they find it there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Factors {
     /// `bytes / new_bytes`: what deduplication saved (global compression).
@@ -86,7 +90,11 @@ pub trait RowExt {
 
 impl RowExt for DetailRow {
     fn factors(&self) -> Factors {
-        Factors::of(self.bytes, self.new_bytes, self.post_lc)
+        Factors::of(
+            self.bytes,
+            self.new_bytes.saturating_add(self.retried_new_bytes),
+            self.post_lc.saturating_add(self.retried_post_lc),
+        )
     }
 
     fn seconds(&self) -> f64 {
@@ -116,11 +124,11 @@ pub fn status_word(status: i32) -> &'static str {
     }
 }
 
-/// Sorts rows so that what dedupes worst comes first: by bytes stored (`post_lc` + `meta_bytes`), then by
-/// the lower total factor.
+/// Sorts rows so that what dedupes worst comes first: by bytes stored (`post_lc` + `meta_bytes`, with what attempts before it
+/// stored in vain), then by the lower total factor.
 pub fn sort_worst_first(rows: &mut [DetailRow]) {
     rows.sort_by(|a, b| {
-        let stored = |r: &DetailRow| r.post_lc + r.meta_bytes;
+        let stored = |r: &DetailRow| r.post_lc.saturating_add(r.meta_bytes).saturating_add(r.retried_post_lc);
         let factor = |r: &DetailRow| r.factors().total.unwrap_or(f64::INFINITY);
         stored(b).cmp(&stored(a)).then(factor(a).total_cmp(&factor(b)))
     });

@@ -252,6 +252,10 @@ CREATE TABLE details (
     chunks          INTEGER NOT NULL CHECK (chunks >= 0),
     new_chunks      INTEGER NOT NULL CHECK (new_chunks BETWEEN 0 AND chunks),
     error           TEXT    NOT NULL,
+    -- Of the attempts on the disk that made no restore point since its last one, where this row made one. Such attempts are
+    -- merged in time.
+    retried_new_bytes INTEGER NOT NULL DEFAULT 0 CHECK (retried_new_bytes >= 0),
+    retried_post_lc   INTEGER NOT NULL DEFAULT 0 CHECK (retried_post_lc >= 0),
     UNIQUE (session_id, position),
     CHECK (bytes = unchanged_bytes + dup_bytes + new_bytes),
     CHECK ((status = 'done') = (backup_id IS NOT NULL))
@@ -287,6 +291,10 @@ CREATE TABLE detail_sums (
     post_lc    INTEGER,
     meta_bytes INTEGER,
     wire_bytes INTEGER,
+    -- Of rows that are done, with what attempts before them stored in vain.
+    done_bytes     INTEGER,
+    done_new_bytes INTEGER,
+    done_post_lc   INTEGER,
     PRIMARY KEY (job_id, vm_id)
 ) WITHOUT ROWID;
 CREATE INDEX detail_sums_of_vm ON detail_sums (vm_id);

@@ -160,6 +160,8 @@ fn totals_json(groups: &[Totals]) -> Value {
                 "reduction_pct": factors.reduction_pct,
                 "chunks": group.chunks,
                 "new_chunks": group.new_chunks,
+                "done_bytes": group.done_bytes,
+                "done_post_lc": group.done_post_lc,
             })
         })
         .collect()

@@ -1,7 +1,7 @@
 //! Text forms of compression details: TSV, CSV, JSON, and cells for a table.
 
 use super::escape::{escape_line, escape_text, is_formula};
-use super::{COLUMNS, ERROR_COLUMN, Factors, RowExt, Totals, status_word};
+use super::{COLUMNS, ERROR_COLUMN, Factors, LATER_COLUMNS, RowExt, Totals, status_word};
 use crate::v1::DetailRow;
 use crate::when::timestamp;
 
@@ -109,11 +109,11 @@ impl Delimited {
 
 /// Names of all columns, in order.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    COLUMNS.into_iter().chain([ERROR_COLUMN])
+    COLUMNS.into_iter().chain([ERROR_COLUMN]).chain(LATER_COLUMNS)
 }
 
 /// Names of what [`totals_cells`] gives, in order.
-pub const TOTALS_COLUMNS: [&str; 19] = [
+pub const TOTALS_COLUMNS: [&str; 21] = [
     "rows",
     "failed",
     "started",
@@ -133,10 +133,12 @@ pub const TOTALS_COLUMNS: [&str; 19] = [
     "local_factor",
     "bytes/post_lc",
     "reduction_pct",
+    "done_bytes",
+    "done_post_lc",
 ];
 
 /// A group's sums as text, written as those of one row are.
-pub fn totals_cells(totals: &Totals) -> [String; 19] {
+pub fn totals_cells(totals: &Totals) -> [String; 21] {
     let Factors { global, local, total, reduction_pct } = totals.factors();
     [
         totals.rows.to_string(),
@@ -158,6 +160,8 @@ pub fn totals_cells(totals: &Totals) -> [String; 19] {
         two(local),
         two(total),
         two(reduction_pct),
+        totals.done_bytes.to_string(),
+        totals.done_post_lc.to_string(),
     ]
 }
 
@@ -197,6 +201,7 @@ fn cells(row: &DetailRow) -> Vec<String> {
         row.new_chunks.to_string(),
         row.mb_per_s().map(|rate| format!("{rate:.1}")).unwrap_or_default(),
         row.error.clone(),
+        row.retried_post_lc.to_string(),
     ]
 }
 

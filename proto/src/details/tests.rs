@@ -28,7 +28,7 @@ fn header_names_are_the_contract() {
         header,
         "namespace job run vm disk backup status started finished seconds virtual_bytes bytes read_bytes \
          unchanged_bytes dup_bytes new_bytes post_lc meta_bytes wire_bytes global_factor local_factor \
-         bytes/post_lc reduction_pct chunks new_chunks mb_per_s error\n"
+         bytes/post_lc reduction_pct chunks new_chunks mb_per_s error retried_post_lc\n"
             .replace(' ', "\t")
     );
 }
@@ -40,7 +40,7 @@ fn a_row_in_every_form() {
     assert_eq!(
         line,
         "default\tnightly\t01J\tweb\tdisk0\t\tdone\t2023-11-14T22:13:20.000Z\t2023-11-14T22:13:22.500Z\t2.500\t\
-         2000\t1000\t0\t0\t500\t500\t200\t7\t0\t2.00\t2.50\t5.00\t80.00\t0\t0\t0.0\t"
+         2000\t1000\t0\t0\t500\t500\t200\t7\t0\t2.00\t2.50\t5.00\t80.00\t0\t0\t0.0\t\t0"
     );
     assert_eq!(csv(&rows).lines().nth(1).unwrap(), line.replace('\t', ","));
     let value = &json(&rows)[0];
@@ -65,7 +65,7 @@ fn hostile_text_stays_in_its_cell() {
     hostile.error = "line one\nline\ttwo".into();
     let text = tsv(&[hostile.clone()]);
     assert_eq!(text.lines().count(), 2);
-    assert_eq!(text.lines().nth(1).unwrap().split('\t').count(), COLUMNS.len() + 1);
+    assert_eq!(text.lines().nth(1).unwrap().split('\t').count(), names().count());
     assert!(csv(&[hostile]).contains("\"a,\"\"b\"\"\""));
 }
 
@@ -83,7 +83,7 @@ fn text_cells_are_no_formulas_and_numbers_are_untouched() {
     assert_eq!(cell("reduction_pct"), "-100.00", "a number that begins with a minus stays one");
     let line = csv(&[hostile.clone()]).lines().nth(1).unwrap().to_owned();
     assert!(line.starts_with("default,'@SUM(A1),01J,\"'=HYPERLINK(\"\"http://x\"\")\",'-1+1,"), "{line}");
-    assert!(line.contains(",-100.00,") && line.ends_with(",' =1+1"), "{line}");
+    assert!(line.contains(",-100.00,") && line.ends_with(",' =1+1,0"), "{line}");
     assert_eq!(json(&[hostile])[0]["vm"], "=HYPERLINK(\"http://x\")", "JSON has the name as it is");
 }
 
@@ -107,7 +107,7 @@ fn text_that_acts_on_a_terminal_is_escaped() {
         assert!(!text.chars().any(|c| is_unsafe(c) && !matches!(c, '\t' | '\n')), "{text:?}");
     }
     assert!(
-        tab.ends_with("\tone  two\\u{9b}\n") && comma.ends_with(",\"one \ntwo\\u{9b}\"\n"),
+        tab.ends_with("\tone  two\\u{9b}\t0\n") && comma.ends_with(",\"one \ntwo\\u{9b}\",0\n"),
         "{tab:?} {comma:?}"
     );
 }
@@ -124,6 +124,25 @@ fn totals_are_sums_and_worst_is_by_bytes_stored() {
     assert_eq!((all.len(), all[0].post_lc, all[0].rows), (1, 95, 3));
     sort_worst_first(&mut rows);
     assert_eq!(rows.iter().map(|r| r.post_lc).collect::<Vec<_>>(), [90, 5, 0]);
+}
+
+#[test]
+fn a_retry_counts_what_was_stored_before_it_and_protects_its_bytes_once() {
+    const TIB: u64 = 1 << 40;
+    let failed =
+        DetailRow { status: RowStatus::Failed.into(), ..row("vm", TIB / 10 * 9, TIB / 10 * 9, TIB / 20 * 9) };
+    let done = DetailRow {
+        retried_new_bytes: failed.new_bytes,
+        retried_post_lc: failed.post_lc,
+        ..row("vm", TIB, TIB - failed.new_bytes, TIB / 2 - failed.post_lc)
+    };
+    assert_eq!((done.factors().global, done.factors().total), (Some(1.0), Some(2.0)), "and not 20");
+    for by in [GroupBy::Vm, GroupBy::Job, GroupBy::Run, GroupBy::Repository] {
+        let all = totals(&[failed.clone(), done.clone()], by).remove(0);
+        assert_eq!((all.factors().local, all.factors().total), (Some(2.0), Some(2.0)), "and not 3.8: {by:?}");
+        assert_eq!((all.bytes, all.post_lc), (failed.bytes + TIB, TIB / 2), "the sums are of all rows");
+    }
+    assert_eq!(totals(&[failed], GroupBy::Vm)[0].factors().total, None, "nothing is protected yet");
 }
 
 #[test]

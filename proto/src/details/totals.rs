@@ -14,7 +14,8 @@ pub enum GroupBy {
     Repository,
 }
 
-/// Sums over rows. Failed rows count too: what they wrote is in the repository until it is reclaimed.
+/// Sums over rows. Failed rows count too: what they wrote is in the repository until it is reclaimed. In the factors they
+/// count once a restore point came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     /// What the group is: a run's id, a VM's or job's name with its namespace; empty for the repository.
@@ -34,6 +35,11 @@ pub struct Totals {
     pub new_chunks: u64,
     pub started_ms: i64,
     pub finished_ms: i64,
+    /// `bytes` of the rows that are done.
+    pub done_bytes: u64,
+    /// Their `new_bytes` and `post_lc`, with those of the attempts before them that made no restore point.
+    pub done_new_bytes: u64,
+    pub done_post_lc: u64,
 }
 
 impl Totals {
@@ -44,7 +50,6 @@ impl Totals {
         self.started_ms = if self.rows == 0 { row.started_ms } else { self.started_ms.min(row.started_ms) };
         self.finished_ms = self.finished_ms.max(row.finished_ms);
         self.rows += 1;
-        self.failed += u64::from(row.status != RowStatus::Done as i32);
         add(&mut self.virtual_bytes, row.virtual_bytes);
         add(&mut self.bytes, row.bytes);
         add(&mut self.read_bytes, row.read_bytes);
@@ -56,11 +61,18 @@ impl Totals {
         add(&mut self.wire_bytes, row.wire_bytes);
         add(&mut self.chunks, row.chunks);
         add(&mut self.new_chunks, row.new_chunks);
+        if row.status != RowStatus::Done as i32 {
+            self.failed += 1;
+            return;
+        }
+        add(&mut self.done_bytes, row.bytes);
+        add(&mut self.done_new_bytes, row.new_bytes.saturating_add(row.retried_new_bytes));
+        add(&mut self.done_post_lc, row.post_lc.saturating_add(row.retried_post_lc));
     }
 
     /// The group's factors.
     pub fn factors(&self) -> Factors {
-        Factors::of(self.bytes, self.new_bytes, self.post_lc)
+        Factors::of(self.done_bytes, self.done_new_bytes, self.done_post_lc)
     }
 
     /// From the first start to the last finish, in seconds.

@@ -40,6 +40,8 @@ impl From<DetailRow> for v1::DetailRow {
             chunks: row.chunks,
             new_chunks: row.new_chunks,
             error: row.error,
+            retried_new_bytes: row.retried_new_bytes,
+            retried_post_lc: row.retried_post_lc,
         }
     }
 }
@@ -47,7 +49,11 @@ impl From<DetailRow> for v1::DetailRow {
 /// Derived numbers, computed where agent and server agree on them.
 impl RowExt for DetailRow {
     fn factors(&self) -> Factors {
-        Factors::of(self.bytes, self.new_bytes, self.post_lc)
+        Factors::of(
+            self.bytes,
+            self.new_bytes.saturating_add(self.retried_new_bytes),
+            self.post_lc.saturating_add(self.retried_post_lc),
+        )
     }
 
     fn seconds(&self) -> f64 {
@@ -172,6 +178,8 @@ mod tests {
             chunks: 12,
             new_chunks: 13,
             error: "e".into(),
+            retried_new_bytes: 14,
+            retried_post_lc: 15,
         };
         let wire = v1::DetailRow::from(row.clone());
         let cells = holdfast_proto::details::tsv(std::slice::from_ref(&wire));
@@ -180,7 +188,7 @@ mod tests {
             format!("{wire:?}").replace("status: Expired", ""),
             format!("{row:?}").replace("status: Expired", "")
         );
-        assert!(cells.contains("\texpired\t") && cells.ends_with("\te\n"), "{cells}");
+        assert!(cells.contains("\texpired\t") && cells.ends_with("\te\t15\n"), "{cells}");
         assert_eq!((row.factors(), row.mb_per_s()), (wire.factors(), wire.mb_per_s()));
         let (mut ours, mut theirs) = (Totals::default(), Totals::default());
         add_to(&mut ours, &row);

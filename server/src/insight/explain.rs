@@ -5,7 +5,7 @@ use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
 use holdfast_proto::when::timestamp;
 
-use super::flags::{Usual, much_new};
+use super::flags::{Usual, much_new, retried};
 use super::{factor, percent, ratio};
 
 /// From this share on, something applies to most of it.
@@ -31,6 +31,7 @@ pub(crate) fn explain(
     if row.status != RowStatus::Done as i32 {
         sentences.push(unfinished(row));
     }
+    sentences.extend(retried(row).map(|text| format!("{text}.")));
     if first {
         sentences.push(first_run(row));
     } else if let Some(usual) = usual {

@@ -1,4 +1,5 @@
-//! Runs that are out of line with what is usual for their disk: failed, much new data, or a total factor that fell.
+//! Runs that are out of line with what is usual for their disk: failed, much new data, a total factor that fell, or attempts
+//! before them that failed.
 
 use holdfast_proto::details::{RowExt as _, bytes, status_word};
 use holdfast_proto::v1::{DetailRow, RowStatus};
@@ -23,6 +24,7 @@ pub(crate) enum FlagKind {
     Failed,
     MuchNew,
     FactorDrop,
+    Retried,
 }
 
 /// A run that is out of line.
@@ -33,16 +35,29 @@ pub(crate) struct Flag {
     pub(crate) text: String,
 }
 
-/// Flags a `row` that is out of line with what is usual for its disk. Without enough history only failures are.
+/// Flags a `row` that is out of line with what is usual for its disk. Without enough history only failures
+/// and what came of them are.
 pub(crate) fn flag(row: &DetailRow, usual: Option<&Usual>) -> Option<Flag> {
     if row.status != RowStatus::Done as i32 {
         return Some(Flag { kind: FlagKind::Failed, text: failure(row) });
     }
-    let usual = usual?;
-    if let Some(text) = much_new(row, usual) {
-        return Some(Flag { kind: FlagKind::MuchNew, text });
-    }
-    factor_drop(row, usual).map(|text| Flag { kind: FlagKind::FactorDrop, text })
+    let found = |kind| move |text| Flag { kind, text };
+    usual
+        .and_then(|usual| much_new(row, usual))
+        .map(found(FlagKind::MuchNew))
+        .or_else(|| factor_drop(row, usual?).map(found(FlagKind::FactorDrop)))
+        .or_else(|| retried(row).map(found(FlagKind::Retried)))
+}
+
+/// "The attempts before it stored 461 GiB, which its factors count".
+pub(super) fn retried(row: &DetailRow) -> Option<String> {
+    let stored = row.retried_post_lc;
+    (stored > 0).then(|| format!("The attempts before it stored {}, which its factors count", bytes(stored)))
+}
+
+/// New bytes of a run and of the attempts before it that failed.
+const fn new_bytes(row: &DetailRow) -> u64 {
+    row.new_bytes.saturating_add(row.retried_new_bytes)
 }
 
 fn failure(row: &DetailRow) -> String {
@@ -56,21 +71,24 @@ fn failure(row: &DetailRow) -> String {
 
 /// "12 × the usual amount of new data: 3.2 GiB instead of 270 MiB".
 pub(super) fn much_new(row: &DetailRow, usual: &Usual) -> Option<String> {
-    if row.new_bytes < MUCH_NEW_MIN_BYTES || row.new_bytes < usual.new_bytes.saturating_mul(MUCH_NEW_TIMES) {
+    let new_bytes = new_bytes(row);
+    if new_bytes < MUCH_NEW_MIN_BYTES || new_bytes < usual.new_bytes.saturating_mul(MUCH_NEW_TIMES) {
         return None;
     }
-    let new = bytes(row.new_bytes);
+    let new = bytes(new_bytes);
     Some(if usual.new_bytes == 0 {
         format!("{new} of new data, where there is usually none")
     } else {
-        let (times, usually) = (times(ratio(row.new_bytes, usual.new_bytes)), bytes(usual.new_bytes));
+        let (times, usually) = (times(ratio(new_bytes, usual.new_bytes)), bytes(usual.new_bytes));
         format!("{times} the usual amount of new data: {new} instead of {usually}")
     })
 }
 
 fn factor_drop(row: &DetailRow, usual: &Usual) -> Option<String> {
     let (now, then) = (row.factors().total?, usual.total_factor?);
-    if row.post_lc < FACTOR_DROP_MIN_STORED_BYTES || now > then * FACTOR_DROP_SHARE {
+    if row.post_lc.saturating_add(row.retried_post_lc) < FACTOR_DROP_MIN_STORED_BYTES
+        || now > then * FACTOR_DROP_SHARE
+    {
         return None;
     }
     Some(format!("Total factor {} instead of the usual {}", factor(now), factor(then)))
@@ -107,7 +125,7 @@ impl Usual {
             let found = median(rows.iter().map(|row| of(row).unwrap_or(f64::INFINITY)).collect());
             found.filter(|factor| factor.is_finite())
         };
-        let mut new_bytes: Vec<u64> = rows.iter().map(|row| row.new_bytes).collect();
+        let mut new_bytes: Vec<u64> = rows.iter().map(|row| new_bytes(row)).collect();
         new_bytes.sort_unstable();
         Some(Self {
             rows: rows.len(),
@@ -191,6 +209,27 @@ pub(super) mod tests {
         assert_eq!(flagged(&row, &[]).unwrap().text, "No restore point: expired");
         let row = DetailRow { error: "disk gone".into(), ..row };
         assert_eq!(flagged(&row, &[]).unwrap().text, "No restore point: disk gone");
+    }
+
+    #[test]
+    fn a_retry_is_flagged_with_what_was_stored_before_it() {
+        let retry = DetailRow { retried_new_bytes: 90 * MIB, retried_post_lc: 45 * MIB, ..done(10) };
+        let found = flagged(&retry, &[]).unwrap();
+        assert_eq!(
+            (found.kind, found.text.as_str()),
+            (FlagKind::Retried, "The attempts before it stored 45.0 MiB, which its factors count")
+        );
+        let kind = |row, earlier: &[DetailRow]| flagged(&row, earlier).map(|flag| flag.kind);
+        assert_eq!(
+            kind(retry.clone(), &[done(25), done(25), done(25)]),
+            Some(FlagKind::MuchNew),
+            "100 MiB in all"
+        );
+        assert_eq!(
+            kind(retry, &[done(50), done(50), done(50)]),
+            Some(FlagKind::FactorDrop),
+            "205× and not 2048×"
+        );
     }
 
     #[test]

@@ -45,6 +45,7 @@ export function StatusBadge({ status }: { status: RowStatus }) {
 const FLAGS: Record<FlagKind, [Tone, IconName, string]> = {
   factor_drop: ["warn", "drop", "factor dropped"],
   much_new: ["warn", "rise", "much new data"],
+  retried: ["warn", "drop", "retried"],
   failed: ["bad", "fail", "failed"],
 };
 

@@ -64,17 +64,17 @@ export const DEFINITIONS = define({
   wire_bytes: { label: "Sent", text: "Bytes the agent sent over the network for this disk.", unit: "bytes" },
   global_factor: {
     label: "Global",
-    text: "Global compression: pre-comp ÷ new bytes. What deduplication saved; a dash means that nothing was new.",
+    text: "Global compression: pre-comp of restore points ÷ new bytes, those of failed attempts before them included. What deduplication saved; a dash means that nothing was new.",
     unit: "×",
   },
   local_factor: {
     label: "Local",
-    text: "Local compression: new bytes ÷ post-comp. What zstd saved on new data.",
+    text: "Local compression: new bytes ÷ post-comp, those of failed attempts before it included. What zstd saved on new data.",
     unit: "×",
   },
   "bytes/post_lc": {
     label: "Total factor",
-    text: "Total compression: pre-comp ÷ post-comp, deduplication and compression together.",
+    text: "Total compression, deduplication and compression together: pre-comp of restore points ÷ post-comp, that of failed attempts before them included.",
     unit: "×",
   },
   reduction_pct: { label: "Reduction", text: "Share of pre-comp that did not have to be stored: 100 × (1 − post-comp ÷ pre-comp).", unit: "%" },
@@ -82,6 +82,11 @@ export const DEFINITIONS = define({
   new_chunks: { label: "New chunks", text: "Chunks that were not yet in the repository.", unit: "chunks" },
   mb_per_s: { label: "Speed", text: "Pre-comp megabytes (10⁶ bytes) per second of the run's duration.", unit: "MB/s" },
   error: { label: "Error", text: "Why the run failed, in the words of the agent or the server." },
+  retried_post_lc: {
+    label: "Retried",
+    text: "Post-comp of the attempts on this disk that made no restore point since its last one, where this run made one. The factors count it.",
+    unit: "bytes",
+  },
   trend: {
     label: "Trend",
     text: "Total factor of this disk's latest runs (at most 12), oldest on the left; gaps are runs that stored nothing.",
@@ -89,7 +94,7 @@ export const DEFINITIONS = define({
   },
   flag: {
     label: "Flag",
-    text: "Set when a run failed, when its total factor fell far below the disk's history, or when much more data than usual was new.",
+    text: "Set when a run failed, when its total factor fell far below the disk's history, when much more data than usual was new, or when attempts before it failed.",
   },
   rows: { label: "Disk runs", text: "Rows in this group: one per disk and run.", unit: "rows" },
   failed: { label: "Failed", text: "Rows that ended without a restore point.", unit: "rows" },

@@ -44,6 +44,7 @@ export function detailRow(index: number, changes: Partial<DetailRow> = {}): Deta
     chunks: 90_000,
     new_chunks: 45_000,
     mb_per_s: 94.9,
+    retried_post_lc: 0,
     error: "",
     trend: [15.5, null, 16],
     flag: null,

@@ -33,7 +33,7 @@ pub struct VmOverview {
     pub stored_bytes: u64,
     /// New bytes of runs begun in the last 30 days.
     pub new_bytes_30d: u64,
-    /// `bytes / post_lc` over all its runs; `None` when nothing was stored.
+    /// [`Totals::factors`] over all its runs; `None` when nothing was stored.
     pub total_factor: Option<f64>,
     /// How the run begun last ended: `done`, `failed`, `aborted` or `expired`.
     pub last_status: String,
@@ -175,7 +175,7 @@ pub struct JobOverview {
     /// VMs of which a disk failed in this job since the VM was last backed up as a whole, by any job; removed ones left out.
     pub failing_vms: u64,
     /// Over all its runs, failed rows included, as far as sums are kept: `rows`, `failed`, `bytes`, `new_bytes`,
-    /// `post_lc`, `meta_bytes` and `wire_bytes`. The rest is empty.
+    /// `post_lc`, `meta_bytes`, `wire_bytes` and those of rows that are done. The rest is empty.
     pub sums: Totals,
 }
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use holdfast_proto::details::{COLUMNS, ERROR_COLUMN};
+use holdfast_proto::details::{COLUMNS, ERROR_COLUMN, LATER_COLUMNS, names};
 
 /// A column of compression details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,11 +34,12 @@ pub enum DetailSort {
     NewChunks,
     MbPerS,
     Error,
+    RetriedPostLc,
 }
 
 impl DetailSort {
     /// Every column, in the order of a report.
-    pub const ALL: [Self; COLUMNS.len() + 1] = [
+    pub const ALL: [Self; COLUMNS.len() + 1 + LATER_COLUMNS.len()] = [
         Self::Namespace,
         Self::Job,
         Self::Run,
@@ -66,12 +67,12 @@ impl DetailSort {
         Self::NewChunks,
         Self::MbPerS,
         Self::Error,
+        Self::RetriedPostLc,
     ];
 
     /// The column's name in a report.
     pub fn column(self) -> &'static str {
-        let names = COLUMNS.iter().chain([&ERROR_COLUMN]);
-        Self::ALL.iter().zip(names).find(|(sort, _)| **sort == self).map_or(ERROR_COLUMN, |(_, name)| *name)
+        Self::ALL.iter().zip(names()).find(|(sort, _)| **sort == self).map_or(ERROR_COLUMN, |(_, name)| name)
     }
 }
 
@@ -119,15 +120,19 @@ impl SortOrder {
 pub enum TotalsSort {
     Rows,
     Failed,
-    /// Any column but those only a single row has: backup, status and error.
+    /// Any column but those only a single row has: backup, status, error and retried_post_lc.
     Column(DetailSort),
 }
 
 impl TotalsSort {
     /// Everything sums can be sorted by.
     pub fn all() -> impl Iterator<Item = Self> {
-        let single =
-            |sort: &DetailSort| matches!(sort, DetailSort::Backup | DetailSort::Status | DetailSort::Error);
+        let single = |sort: &DetailSort| {
+            matches!(
+                sort,
+                DetailSort::Backup | DetailSort::Status | DetailSort::Error | DetailSort::RetriedPostLc
+            )
+        };
         let columns = DetailSort::ALL.into_iter().filter(move |sort| !single(sort)).map(Self::Column);
         [Self::Rows, Self::Failed].into_iter().chain(columns)
     }
@@ -173,7 +178,7 @@ mod tests {
         assert_eq!(DetailSort::TotalFactor.column(), "bytes/post_lc");
         assert_eq!(DetailSort::MbPerS.column(), "mb_per_s");
         assert_eq!(DetailSort::Error.column(), "error");
-        for (sort, name) in DetailSort::ALL.into_iter().zip(COLUMNS) {
+        for (sort, name) in DetailSort::ALL.into_iter().zip(names()) {
             assert_eq!((name.parse(), sort.column()), (Ok(sort), name));
         }
         let error = "Bytes".parse::<DetailSort>().unwrap_err().to_string();
@@ -185,7 +190,7 @@ mod tests {
         assert_eq!("rows".parse(), Ok(TotalsSort::Rows));
         assert_eq!("-rows".parse::<TotalsSort>().ok(), None);
         assert_eq!("post_lc".parse(), Ok(TotalsSort::Column(DetailSort::PostLc)));
-        for name in ["backup", "status", "error"] {
+        for name in ["backup", "status", "error", "retried_post_lc"] {
             assert!(!name.parse::<TotalsSort>().unwrap_err().columns.contains(name), "{name}");
         }
         for sort in TotalsSort::all() {

@@ -68,6 +68,10 @@ pub struct DetailRow {
     pub new_chunks: u64,
     /// Why it failed; empty when it did not.
     pub error: String,
+    /// `new_bytes` and `post_lc` of the attempts that made no restore point since the disk's last one, where this row made
+    /// one. The catalog finds them when it writes the row.
+    pub retried_new_bytes: u64,
+    pub retried_post_lc: u64,
 }
 
 /// Which compression details. Everything given must hold.

@@ -1,9 +1,11 @@
 //! Compression details: what was committed is what is reported.
 
+use holdfast_proto::details::RowExt;
+
 use super::backups::move_to;
 use super::cases;
-use super::fixture::{Fixture, all_pages};
-use crate::{CatalogError, DetailFilter, DetailRow, PageRequest, RowStatus};
+use super::fixture::{Fixture, add_retried, all_pages};
+use crate::{CatalogError, DetailFilter, DetailRow, PageRequest, RowStatus, TotalsBy, TotalsOrder};
 
 cases![
     failed_runs_are_reported_and_their_containers_kept,
@@ -11,6 +13,7 @@ cases![
     rows_are_filtered_and_in_order,
     tokens_fit_their_filter,
     long_errors_are_clipped_and_make_small_pages,
+    a_retry_counts_what_the_attempts_before_it_stored,
 ];
 
 fn failed_runs_are_reported_and_their_containers_kept(f: &Fixture) {
@@ -66,7 +69,8 @@ fn rows_are_filtered_and_in_order(f: &Fixture) {
     all.sort_by(|(s1, i1, a), (s2, i2, b)| {
         (a.started_ms, &a.run, s1, i1).cmp(&(b.started_ms, &b.run, s2, i2))
     });
-    let rows: Vec<DetailRow> = all.into_iter().map(|(.., row)| row).collect();
+    let mut rows: Vec<DetailRow> = all.into_iter().map(|(.., row)| row).collect();
+    add_retried(&mut rows);
     let (run, since, until) = (rows[10].run.clone(), rows[8].started_ms, rows[24].started_ms);
 
     let none = DetailFilter::default();
@@ -140,4 +144,41 @@ fn long_errors_are_clipped_and_make_small_pages(f: &Fixture) {
         (read, next) = (read + page.items.len(), page.next);
     }
     assert_eq!(read, 2560);
+}
+
+fn a_retry_counts_what_the_attempts_before_it_stored(f: &Fixture) {
+    let numbers = |row: &mut DetailRow, dup_bytes: u64, new_bytes: u64| {
+        (row.dup_bytes, row.new_bytes, row.bytes) = (dup_bytes, new_bytes, dup_bytes + new_bytes);
+        (row.post_lc, row.meta_bytes) = (new_bytes / 2, 0);
+    };
+    for (job, status) in [("nightly", RowStatus::Failed), ("hourly", RowStatus::Aborted)] {
+        let mut failed = f.failed("web", job, status);
+        numbers(&mut failed.details[0], 0, 450_000);
+        failed.containers[0].stored_bytes = 225_000;
+        f.record_failed_run(&failed).unwrap();
+    }
+    let mut commit = f.commit("web", "nightly");
+    commit.details.truncate(1);
+    commit.disks.truncate(1);
+    numbers(&mut commit.details[0], 900_000, 100_000);
+    (commit.details[0].unchanged_bytes, commit.disks[0].data_bytes) = (0, 1_000_000);
+    commit.containers.truncate(1);
+    commit.containers[0].stored_bytes = 50_000;
+    f.commit_backup(&commit).unwrap();
+    f.committed("web", "nightly");
+    let rows = f.details(&DetailFilter::default(), PageRequest::FIRST).unwrap().items;
+    let retried: Vec<_> = rows.iter().map(|row| (row.retried_new_bytes, row.retried_post_lc)).collect();
+    assert_eq!(retried, [(0, 0), (0, 0), (900_000, 450_000), (0, 0), (0, 0)], "until the next restore point");
+    let done = &rows[2];
+    assert_eq!(
+        (done.factors().total, done.factors().global),
+        (Some(2.0), Some(1.0)),
+        "20 and 10 without them"
+    );
+    let of_run = DetailFilter { run: Some(commit.attempt.run), ..DetailFilter::default() };
+    for by in [TotalsBy::Vm, TotalsBy::Job, TotalsBy::Run] {
+        let (groups, _) = f.detail_totals(&of_run, by, TotalsOrder::WORST_FIRST, 0, 9).unwrap();
+        assert_eq!(groups[0].sums.factors().total, Some(2.0), "{by:?}");
+        assert_eq!(groups[0].trend, [Some(2.0)], "{by:?}");
+    }
 }

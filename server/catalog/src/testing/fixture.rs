@@ -1,5 +1,6 @@
 //! Valid commits, to be written, or broken first.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -186,6 +187,20 @@ pub fn numbers(row: DetailRow) -> DetailRow {
         chunks: new_chunks + row.dup_bytes / 16384,
         new_chunks,
         ..row
+    }
+}
+
+/// Adds to each row that is done, in their order, what the attempts on its disk stored in vain before it.
+pub fn add_retried<'a>(rows: impl IntoIterator<Item = &'a mut DetailRow>) {
+    let mut failed: BTreeMap<(String, String, String), (u64, u64)> = BTreeMap::new();
+    for row in rows {
+        let disk = (row.namespace.clone(), row.vm.clone(), row.disk.clone());
+        if row.status == RowStatus::Done {
+            (row.retried_new_bytes, row.retried_post_lc) = failed.remove(&disk).unwrap_or_default();
+        } else {
+            let sums = failed.entry(disk).or_default();
+            *sums = (sums.0 + row.new_bytes, sums.1 + row.post_lc);
+        }
     }
 }
 

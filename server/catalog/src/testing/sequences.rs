@@ -8,7 +8,7 @@ use holdfast_types::ids::{BackupId, ContainerClass, RunId};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::fixture::{Fixture, all_pages, done, numbers, row};
+use super::fixture::{Fixture, add_retried, all_pages, done, numbers, row};
 use crate::{BackupCommit, Catalog, CatalogError, DetailFilter, DetailRow, FailedRun, RowStatus};
 
 /// How one session ends.
@@ -142,6 +142,7 @@ fn check(f: &Fixture, model: &[DetailRow]) {
     let mut found = all_pages(7, |page| f.details(&DetailFilter::default(), page));
     assert!(found.is_sorted_by_key(|row| row.started_ms));
     let mut expected = model.to_vec();
+    add_retried(&mut expected);
     for rows in [&mut found, &mut expected] {
         rows.sort_by(|a, b| (a.started_ms, &a.disk).cmp(&(b.started_ms, &b.disk)));
     }

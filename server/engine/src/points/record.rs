@@ -212,7 +212,7 @@ fn detail_row(
         wire_bytes: disk.wire_bytes,
         chunks: disk.chunks,
         new_chunks: disk.new_chunks,
-        error: String::new(),
+        ..DetailRow::default()
     })
 }
 

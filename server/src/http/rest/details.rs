@@ -96,14 +96,14 @@ pub(super) struct DetailColumns {
     meta_bytes: u64,
     /// Received over the network
     wire_bytes: u64,
-    /// bytes / new_bytes; null: nothing was new
+    /// bytes / new_bytes, with those of the attempts that retried_post_lc counts; null: nothing was new
     global_factor: Option<f64>,
-    /// new_bytes / post_lc
+    /// new_bytes / post_lc, with those of these attempts
     local_factor: Option<f64>,
-    /// The total factor
+    /// The total factor: bytes / (post_lc + retried_post_lc)
     #[schema(rename = "bytes/post_lc")]
     total_factor: Option<f64>,
-    /// 100 × (1 − post_lc / bytes)
+    /// 100 × (1 − (post_lc + retried_post_lc) / bytes)
     reduction_pct: Option<f64>,
     chunks: u64,
     new_chunks: u64,
@@ -111,6 +111,8 @@ pub(super) struct DetailColumns {
     mb_per_s: Option<f64>,
     /// Why it failed
     error: String,
+    /// post_lc of the attempts that created no restore point since the disk's last one, where this one did
+    retried_post_lc: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -127,6 +129,7 @@ enum Kind {
     Failed,
     MuchNew,
     FactorDrop,
+    Retried,
 }
 
 /// Compression details: one row per run and disk
@@ -212,6 +215,7 @@ pub(super) fn item(id: String, row: &DetailRow, earlier: &[DetailRow]) -> Detail
             FlagKind::Failed => Kind::Failed,
             FlagKind::MuchNew => Kind::MuchNew,
             FlagKind::FactorDrop => Kind::FactorDrop,
+            FlagKind::Retried => Kind::Retried,
         },
         text: flag.text,
     });

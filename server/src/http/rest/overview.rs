@@ -36,7 +36,7 @@ pub(super) struct Overview {
     protected_bytes: u64,
     /// Bytes of all containers
     stored_bytes: u64,
-    /// All bytes ever protected / stored_bytes; null: nothing is stored
+    /// All bytes ever protected by restore points / stored_bytes; null: nothing is stored
     total_factor: Option<f64>,
     windows: Vec<Window>,
 }
@@ -87,7 +87,7 @@ fn look(state: &HttpState, caller: &Caller, namespace: &str) -> Result<Overview,
     let stored_bytes = containers.iter().map(|kind| kind.stored_bytes).sum::<u64>();
     let windows: Vec<_> =
         http::WINDOWS.iter().zip(&found.windows).map(|((name, _), sums)| window(name, sums)).collect();
-    let written = windows.last().map_or(0, |all| all.pre_comp);
+    let written = found.windows.last().map_or(0, |all| all.sums.done_bytes);
     Ok(Overview {
         vms: found.vms,
         backups: found.backups,

@@ -40,15 +40,19 @@ pub(super) struct Sums {
     pub(super) wire_bytes: u64,
     pub(super) chunks: u64,
     pub(super) new_chunks: u64,
-    /// bytes / new_bytes; null: nothing was new
+    /// Of the rows that are done: bytes / new_bytes, with those of the attempts before them that failed; null: nothing was new
     pub(super) global_factor: Option<f64>,
-    /// new_bytes / post_lc; null: nothing was stored
+    /// The same rows' new_bytes / post_lc; null: nothing was stored
     pub(super) local_factor: Option<f64>,
-    /// The total factor; null: nothing was stored
+    /// The total factor: done_bytes / done_post_lc; null: nothing was stored
     #[serde(rename = "bytes/post_lc")]
     pub(super) total_factor: Option<f64>,
-    /// 100 × (1 − post_lc / bytes)
+    /// 100 × (1 − done_post_lc / done_bytes)
     pub(super) reduction_pct: Option<f64>,
+    /// bytes of the rows that are done
+    pub(super) done_bytes: u64,
+    /// Their post_lc, with that of the attempts before them that created no restore point
+    pub(super) done_post_lc: u64,
 }
 
 impl From<&Totals> for Sums {
@@ -74,6 +78,8 @@ impl From<&Totals> for Sums {
             local_factor: factors.local,
             total_factor: factors.total,
             reduction_pct: factors.reduction_pct,
+            done_bytes: totals.done_bytes,
+            done_post_lc: totals.done_post_lc,
         }
     }
 }

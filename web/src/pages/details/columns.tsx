@@ -72,6 +72,7 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
   column("run", "text", 250),
   column("backup", "text", 250),
   column("error", "text", 320),
+  column("retried_post_lc", "bytes", 100),
 ];
 
 /** The columns of the report, which a file can hold; the others are drawn from several runs. */

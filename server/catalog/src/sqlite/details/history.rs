@@ -3,8 +3,8 @@
 use holdfast_types::ids::SessionId;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::super::convert::OrCatalogError;
-use super::{SELECT, read};
+use super::super::convert::{OrCatalogError, count};
+use super::{Place, SELECT, read};
 use crate::{DetailEntry, DetailRow, Result};
 
 pub(crate) const EARLIER: &str = "d.vm_id = ? AND d.disk = ? AND \
@@ -45,4 +45,29 @@ pub(crate) fn before(connection: &Connection, entry: &DetailEntry, limit: u32) -
         .or_error("read")?;
     rows.reverse();
     Ok(rows)
+}
+
+/// The end of each sum of [`retried`].
+const RETRIED_MAX: u64 = 1 << 60;
+
+/// `new_bytes` and `post_lc` of the attempts on a disk before this place that made no restore point, since its last one.
+pub(super) fn retried(tx: &Connection, vm: [u8; 16], disk: &str, place: &Place) -> Result<(u64, u64)> {
+    let [started_ms, run, session, position] = place.values();
+    let mut statement = tx
+        .prepare_cached(&format!(
+            "SELECT d.status = 'done' AS done, d.new_bytes, d.post_lc FROM details d WHERE {EARLIER} {LATEST_FIRST}"
+        ))
+        .or_error("read")?;
+    let mut rows = statement.query(params![vm, disk, started_ms, run, session, position]).or_error("read")?;
+    let (mut new_bytes, mut post_lc) = (0u64, 0u64);
+    while let Some(row) = rows.next().or_error("read")? {
+        if row.get::<_, bool>("done").or_error("read")? {
+            break;
+        }
+        let sum =
+            |sum: u64, column| count(row, column).map(|value| sum.saturating_add(value).min(RETRIED_MAX));
+        new_bytes = sum(new_bytes, "new_bytes").or_error("read")?;
+        post_lc = sum(post_lc, "post_lc").or_error("read")?;
+    }
+    Ok((new_bytes, post_lc))
 }

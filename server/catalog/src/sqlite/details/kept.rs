@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use holdfast_proto::details::Totals;
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter};
 use ulid::Ulid;
 
 use super::super::attempt_refs::AttemptRefs;
@@ -13,10 +13,22 @@ use super::super::convert::{OrCatalogError, id, kept_sum};
 use super::super::schema;
 use super::super::select::Conditions;
 use super::sums::{self, Reading, RowRefs};
-use crate::{DetailRow, Result, RowStatus};
+use crate::wire::add_to;
+use crate::{DetailRow, Result};
 
 /// The columns of sums.
-const COLUMNS: [&str; 7] = ["rows", "failed", "bytes", "new_bytes", "post_lc", "meta_bytes", "wire_bytes"];
+const COLUMNS: [&str; 10] = [
+    "rows",
+    "failed",
+    "bytes",
+    "new_bytes",
+    "post_lc",
+    "meta_bytes",
+    "wire_bytes",
+    "done_bytes",
+    "done_new_bytes",
+    "done_post_lc",
+];
 
 /// How many of them count rows, and have no end.
 const COUNTS: usize = 2;
@@ -91,8 +103,7 @@ fn write(
     for (column, (sum, by)) in sums.iter_mut().zip(by).enumerate() {
         *sum = change(column, *sum, by);
     }
-    let [rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes] = sums;
-    if rows <= 0 {
+    if sums[0] <= 0 {
         tx.prepare_cached("DELETE FROM detail_sums WHERE job_id = ? AND vm_id = ?")
             .and_then(|mut s| s.execute([job, vm]))
             .or_error("write")?;
@@ -100,11 +111,13 @@ fn write(
     }
     let set = COLUMNS.map(|column| format!("{column} = excluded.{column}")).join(", ");
     tx.prepare_cached(&format!(
-        "INSERT INTO detail_sums (job_id, vm_id, {columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) \
-         ON CONFLICT (job_id, vm_id) DO UPDATE SET {set}"
+        "INSERT INTO detail_sums (job_id, vm_id, {columns}) VALUES (?, ?{}) \
+         ON CONFLICT (job_id, vm_id) DO UPDATE SET {set}",
+        ", ?".repeat(COLUMNS.len())
     ))
     .and_then(|mut s| {
-        s.execute(params![job, vm, rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes])
+        let ids = [job, vm].map(|id| Value::Blob(id.to_vec()));
+        s.execute(params_from_iter(ids.into_iter().chain(sums.map(Value::Integer))))
     })
     .or_error("write")?;
     Ok(())
@@ -148,8 +161,20 @@ fn counted(connection: &Connection, rows: Conditions) -> Result<HashMap<Key, Sum
 }
 
 fn add_row(sums: &mut Sums, row: &DetailRow) {
-    let failed = u64::from(row.status != RowStatus::Done);
-    let columns = [1, failed, row.bytes, row.new_bytes, row.post_lc, row.meta_bytes, row.wire_bytes];
+    let mut one = Totals::default();
+    add_to(&mut one, row);
+    let columns = [
+        one.rows,
+        one.failed,
+        one.bytes,
+        one.new_bytes,
+        one.post_lc,
+        one.meta_bytes,
+        one.wire_bytes,
+        one.done_bytes,
+        one.done_new_bytes,
+        one.done_post_lc,
+    ];
     for (column, (sum, value)) in sums.iter_mut().zip(columns).enumerate() {
         *sum = end(column, sum.saturating_add(i64::try_from(value).unwrap_or(i64::MAX)));
     }
@@ -183,6 +208,9 @@ pub(crate) fn each(
                 post_lc: kept_sum(row, "post_lc")?,
                 meta_bytes: kept_sum(row, "meta_bytes")?,
                 wire_bytes: kept_sum(row, "wire_bytes")?,
+                done_bytes: kept_sum(row, "done_bytes")?,
+                done_new_bytes: kept_sum(row, "done_new_bytes")?,
+                done_post_lc: kept_sum(row, "done_post_lc")?,
                 ..Totals::default()
             };
             Ok(Some(Kept { job, vm, sums }))
@@ -250,4 +278,7 @@ pub(crate) fn add(sum: &mut Totals, other: &Totals) {
     add(&mut sum.post_lc, other.post_lc);
     add(&mut sum.meta_bytes, other.meta_bytes);
     add(&mut sum.wire_bytes, other.wire_bytes);
+    add(&mut sum.done_bytes, other.done_bytes);
+    add(&mut sum.done_new_bytes, other.done_new_bytes);
+    add(&mut sum.done_post_lc, other.done_post_lc);
 }

@@ -68,6 +68,17 @@ pub(crate) fn insert(
     position: u32,
     row: &DetailRow,
 ) -> Result<()> {
+    let place = Place {
+        started_ms: row.started_ms,
+        run: attempt.run.to_bytes(),
+        session: attempt.session.to_bytes(),
+        position,
+    };
+    let (retried_new_bytes, retried_post_lc) = match row.status {
+        RowStatus::Done => history::retried(tx, refs.vm, &row.disk, &place)?,
+        _ => (0, 0),
+    };
+    let row = &DetailRow { retried_new_bytes, retried_post_lc, ..row.clone() };
     let counts = [
         ("virtual_bytes", row.virtual_bytes),
         ("bytes", row.bytes),
@@ -80,6 +91,8 @@ pub(crate) fn insert(
         ("wire_bytes", row.wire_bytes),
         ("chunks", row.chunks),
         ("new_chunks", row.new_chunks),
+        ("retried_new_bytes", retried_new_bytes),
+        ("retried_post_lc", retried_post_lc),
     ];
     let mut columns = String::new();
     let mut values = vec![
@@ -216,6 +229,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Place)> {
         chunks: count(row, "chunks")?,
         new_chunks: count(row, "new_chunks")?,
         error: row.get("error")?,
+        retried_new_bytes: count(row, "retried_new_bytes")?,
+        retried_post_lc: count(row, "retried_post_lc")?,
     };
     Ok((detail, key))
 }

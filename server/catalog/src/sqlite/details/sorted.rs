@@ -215,10 +215,14 @@ fn key(by: DetailSort) -> String {
         | S::MetaBytes
         | S::WireBytes
         | S::Chunks
-        | S::NewChunks => format!("d.{}", by.column()),
+        | S::NewChunks
+        | S::RetriedPostLc => format!("d.{}", by.column()),
         S::Seconds | S::MbPerS | S::GlobalFactor | S::LocalFactor | S::TotalFactor | S::ReductionPct => {
             let place = DetailSort::ALL.iter().position(|sort| *sort == by).unwrap_or_default();
-            format!("{NUMBER}({place}, d.started_ms, d.finished_ms, d.bytes, d.new_bytes, d.post_lc)")
+            format!(
+                "{NUMBER}({place}, d.started_ms, d.finished_ms, d.bytes, d.new_bytes + d.retried_new_bytes, \
+                 d.post_lc + d.retried_post_lc)"
+            )
         }
     }
 }

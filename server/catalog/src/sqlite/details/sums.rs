@@ -46,7 +46,7 @@ impl Summand<'_> {
 }
 
 const COUNTS: &str = "d.virtual_bytes, d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, \
-     d.post_lc, d.meta_bytes, d.wire_bytes, d.chunks, d.new_chunks";
+     d.post_lc, d.meta_bytes, d.wire_bytes, d.chunks, d.new_chunks, d.retried_new_bytes, d.retried_post_lc";
 
 /// How rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +109,8 @@ fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
             wire_bytes: count(16)?,
             chunks: count(17)?,
             new_chunks: count(18)?,
+            retried_new_bytes: count(19)?,
+            retried_post_lc: count(20)?,
             ..DetailRow::default()
         },
     })

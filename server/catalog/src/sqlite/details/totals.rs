@@ -17,8 +17,8 @@ use super::sorted::{Number, SortRoom, compare_keys, counted};
 use super::sums::{self, Group, Reading, RowRefs, Summand};
 use crate::wire::add_to;
 use crate::{
-    CatalogError, DetailFilter, DetailSort, DetailTotals, RUNS_LISTED_MAX, Result, TREND_POINTS, TotalsBy,
-    TotalsOrder, TotalsSort,
+    CatalogError, DetailFilter, DetailSort, DetailTotals, RUNS_LISTED_MAX, Result, RowStatus, TREND_POINTS,
+    TotalsBy, TotalsOrder, TotalsSort,
 };
 
 /// A page of the groups, and how many there are.
@@ -114,7 +114,7 @@ struct Sums {
     vms: HashSet<[u8; 16]>,
     runs: u64,
     last: RowRefs,
-    /// `bytes` and `post_lc` of its latest runs, oldest first.
+    /// `done_bytes` and `done_post_lc` of its latest runs, oldest first.
     latest: VecDeque<(u64, u64)>,
 }
 
@@ -147,9 +147,11 @@ impl Sums {
             push(&mut self.latest, (0, 0));
         }
         self.last = *refs;
-        if let Some((bytes, post_lc)) = self.latest.back_mut() {
+        if let Some((bytes, post_lc)) = self.latest.back_mut()
+            && row.status == RowStatus::Done
+        {
             *bytes = bytes.saturating_add(row.bytes);
-            *post_lc = post_lc.saturating_add(row.post_lc);
+            *post_lc = post_lc.saturating_add(row.post_lc).saturating_add(row.retried_post_lc);
         }
     }
 
@@ -236,7 +238,7 @@ impl<'a> Key<'a> {
             S::TotalFactor => return number(t.factors().total),
             S::ReductionPct => return number(t.factors().reduction_pct),
             S::MbPerS => return number(sums::mb_per_s(t)),
-            S::Backup | S::Status | S::Error => return None,
+            S::Backup | S::Status | S::Error | S::RetriedPostLc => return None,
             S::Started => t.started_ms.into(),
             S::Finished => t.finished_ms.into(),
             S::VirtualBytes => t.virtual_bytes.into(),

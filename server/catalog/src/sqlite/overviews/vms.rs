@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use holdfast_proto::details::{Factors, Totals};
+use holdfast_proto::details::Totals;
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -196,7 +196,7 @@ fn add_costs(
     for vm in vms {
         let Some(cost) = costs.get(&vm.id.to_bytes()) else { continue };
         vm.stored_bytes = cost.post_lc.saturating_add(cost.meta_bytes);
-        vm.total_factor = Factors::of(cost.bytes, 0, cost.post_lc).total;
+        vm.total_factor = cost.factors().total;
     }
     Ok(())
 }

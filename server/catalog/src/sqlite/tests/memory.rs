@@ -33,7 +33,8 @@ fn answers_hold_no_history() {
                  SELECT m.id, namespace_id, job_id, started_ms + n, finished_ms + n, owner FROM many m, one; \
              INSERT INTO details SELECT NULL, m.id, position, namespace_id, job_id, m.id, vm_id, disk, m.id, status, \
                  started_ms + n, finished_ms + n, virtual_bytes, bytes, read_bytes, unchanged_bytes, dup_bytes, new_bytes, \
-                 (n * 7919) % 100000, meta_bytes, wire_bytes, chunks, new_chunks, error FROM many m, one; \
+                 (n * 7919) % 100000, meta_bytes, wire_bytes, chunks, new_chunks, error, \
+                 retried_new_bytes, retried_post_lc FROM many m, one; \
              COMMIT",
         ))
         .unwrap();
@@ -125,7 +126,8 @@ fn fill(home: &Home, runs: u64) {
                  SELECT DISTINCT m.run, namespace_id, job_id, started_ms, finished_ms, owner FROM many m, one; \
              INSERT INTO details SELECT NULL, m.id, position, namespace_id, job_id, m.run, m.vm, disk, m.id, status, \
                  started_ms, finished_ms, virtual_bytes, bytes, read_bytes, unchanged_bytes, dup_bytes, new_bytes, \
-                 post_lc, meta_bytes, wire_bytes, chunks, new_chunks, error FROM many m, one; \
+                 post_lc, meta_bytes, wire_bytes, chunks, new_chunks, error, \
+                 retried_new_bytes, retried_post_lc FROM many m, one; \
              COMMIT",
         ))
         .unwrap();

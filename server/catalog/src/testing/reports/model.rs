@@ -6,7 +6,7 @@ use holdfast_proto::details::RowExt;
 use holdfast_types::ids::{BackupId, ContainerClass, RunId};
 
 use crate::testing::backups::move_to;
-use crate::testing::fixture::{Fixture, done, numbers, row};
+use crate::testing::fixture::{Fixture, add_retried, done, numbers, row};
 use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, FailedRun, RowStatus, SortOrder};
 
 /// A sequence of numbers without a pattern, the same for the same seed.
@@ -96,6 +96,7 @@ pub(super) fn make(f: &Fixture, sessions: u64) -> Vec<DetailEntry> {
         all.extend(entries.map(|(position, row)| DetailEntry { session, position, row }));
     }
     all.sort_by(in_order);
+    add_retried(all.iter_mut().map(|entry| &mut entry.row));
     all
 }
 
@@ -189,6 +190,7 @@ fn key(by: DetailSort, row: &DetailRow) -> Option<(String, f64)> {
         S::ReductionPct => number(row.factors().reduction_pct),
         S::Chunks => count(row.chunks),
         S::NewChunks => count(row.new_chunks),
+        S::RetriedPostLc => count(row.retried_post_lc),
         S::MbPerS => number(row.mb_per_s()),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use holdfast_proto::details::{Factors, Totals};
+use holdfast_proto::details::Totals;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId};
 use ulid::Ulid;
 
 use super::cases;
 use super::model::make;
-use crate::testing::fixture::Fixture;
+use crate::testing::fixture::{Fixture, add_retried};
 use crate::wire::add_to;
 use crate::{
     BackupCost, CatalogError, ContainerState, ContainerTotals, DetailEntry, DetailFilter, DetailRow,
@@ -84,7 +84,7 @@ fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview
             protected_bytes: of_latest(|disk| disk.data_bytes),
             stored_bytes: sums.post_lc + sums.meta_bytes,
             new_bytes_30d: recent.map(|e| e.row.new_bytes).sum(),
-            total_factor: Factors::of(sums.bytes, 0, sums.post_lc).total,
+            total_factor: sums.factors().total,
             last_status: last.row.status.word().into(),
             last_error: of_last.map(|e| e.row.error.clone()).find(|e| !e.is_empty()).unwrap_or_default(),
             stale: latest.as_ref().is_none_or(|backup| backup.finished_ms < query.stale_before_ms),
@@ -117,6 +117,7 @@ fn month(f: &Fixture) -> Vec<DetailEntry> {
     let mut all = make(f, 40);
     f.clock.advance_ms(MONTH_MS);
     all.extend(make(f, 25));
+    add_retried(all.iter_mut().map(|entry| &mut entry.row));
     let failed = f.failed("never", "nightly", crate::RowStatus::Expired);
     f.record_failed_run(&failed).unwrap();
     let session = failed.attempt.session;
@@ -316,7 +317,20 @@ fn kept<'a>(rows: impl Iterator<Item = &'a DetailRow>) -> Totals {
     let mut all = Totals::default();
     rows.for_each(|row| add_to(&mut all, row));
     let Totals { rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes, .. } = all;
-    Totals { rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes, ..Totals::default() }
+    let Totals { done_bytes, done_new_bytes, done_post_lc, .. } = all;
+    Totals {
+        rows,
+        failed,
+        bytes,
+        new_bytes,
+        post_lc,
+        meta_bytes,
+        wire_bytes,
+        done_bytes,
+        done_new_bytes,
+        done_post_lc,
+        ..Totals::default()
+    }
 }
 
 /// The overview of everything must be what its rows, VMs and restore points add up to.

@@ -11,7 +11,7 @@ use crate::testing::fixture::Fixture;
 use crate::wire::add_to;
 use crate::{
     CatalogError, DayTotals, DetailEntry, DetailFilter, DetailRow, DetailSort, DetailTotals, REPORT_PAGE_MAX,
-    TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
+    RowStatus, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
 };
 
 cases![
@@ -77,7 +77,9 @@ fn trend(rows: &[&DetailRow]) -> Vec<Option<f64>> {
     let mut runs: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for row in rows {
         let sums = runs.entry(&row.run).or_default();
-        *sums = (sums.0 + row.bytes, sums.1 + row.post_lc);
+        if row.status == RowStatus::Done {
+            *sums = (sums.0 + row.bytes, sums.1 + row.post_lc + row.retried_post_lc);
+        }
     }
     let factors = runs.values().map(|sums| Factors::of(sums.0, 0, sums.1).total);
     factors.skip(runs.len().saturating_sub(TREND_POINTS as usize)).collect()
@@ -121,7 +123,7 @@ fn key(by: TotalsSort, group: &DetailTotals) -> Option<(String, f64)> {
             S::LocalFactor => number(t.factors().local),
             S::TotalFactor => number(t.factors().total),
             S::ReductionPct => number(t.factors().reduction_pct),
-            S::Backup | S::Status | S::Error => panic!("sums have no {column:?}"),
+            S::Backup | S::Status | S::Error | S::RetriedPostLc => panic!("sums have no {column:?}"),
         },
     }
 }
