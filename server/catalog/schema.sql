@@ -139,6 +139,7 @@ CREATE TABLE backups (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX backups_by_start ON backups (started_ms, id);
 CREATE INDEX backups_of_namespace ON backups (namespace_id, started_ms, id);
+CREATE INDEX backups_of_namespace_by_end ON backups (namespace_id, finished_ms);
 CREATE INDEX backups_of_vm ON backups (vm_id, started_ms, id);
 CREATE INDEX backups_of_job ON backups (job_id, started_ms, id);
 CREATE INDEX backups_of_run ON backups (run_id);
@@ -261,6 +262,7 @@ CREATE TABLE details (
     CHECK ((status = 'done') = (backup_id IS NOT NULL))
 ) STRICT;
 CREATE INDEX details_by_start ON details (started_ms, run_id, session_id, position);
+CREATE INDEX details_by_end ON details (finished_ms);
 CREATE INDEX details_of_namespace ON details (namespace_id, started_ms, run_id, session_id, position);
 CREATE INDEX details_of_job ON details (job_id, started_ms, run_id, session_id, position);
 CREATE INDEX details_of_vm ON details (vm_id, started_ms, run_id, session_id, position);

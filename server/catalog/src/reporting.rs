@@ -100,7 +100,7 @@ impl Catalog {
 
     /// Returns protected bytes at the end of each day: the bytes of the restore point each VM had finished last by
     /// then, added up per group, in order of day, namespace and name. Only days on which a group's restore
-    /// points changed are there; what was protected before `since_ms` is told as of its day. Statuses of the
+    /// points changed are there; what was protected before the first day asked for is told as of it. Statuses of the
     /// filter do not matter. `Invalid`: by run or disk.
     pub fn protected_days(&self, filter: &DetailFilter, by: TotalsBy) -> Result<Vec<ProtectedDay>> {
         validate::detail_filter(filter)?;
@@ -132,7 +132,7 @@ impl Catalog {
         self.report(|c| sqlite::overviews::disks(c, namespaces, query))
     }
 
-    /// Returns protected bytes, and bytes written since each of these times (`None`: ever), all of one moment.
+    /// Returns protected bytes, and bytes written by rows finished since each of these times (`None`: ever), all of one moment.
     pub fn repository_overview(
         &self,
         namespaces: Option<&[NamespaceId]>,
@@ -152,6 +152,11 @@ impl Catalog {
     pub fn namespace_overviews(&self, namespaces: Option<&[NamespaceId]>) -> Result<Vec<NamespaceOverview>> {
         validate::scope(namespaces)?;
         self.report(|c| sqlite::overviews::namespaces(c, namespaces))
+    }
+
+    /// When the restore point of a namespace that was finished last before `until_ms` was; `None`: it has none.
+    pub fn newest_restore_point_ms(&self, namespace: NamespaceId, until_ms: i64) -> Result<Option<i64>> {
+        self.report(|c| sqlite::overviews::newest_ms(c, namespace, until_ms))
     }
 
     /// Returns the bytes that each of these backups added, in their order; zeros for one that is not there. `Invalid`: more than

@@ -273,7 +273,7 @@ metrics! {
     JOB_FAILING_VMS = Gauge Count "holdfast_job_failing_vms" ["namespace", "backup_job"]
         "VMs that failed in the job, in whole or in part, since they were last backed up as a whole; removed ones left out";
     RUNS_DAY = Gauge Count "holdfast_runs_last_day" ["outcome"]
-        "Runs of the last 24 hours, by outcome: done, partly (some disks failed) or failed";
+        "Runs that ended in the last 24 hours, by outcome: done, partly (some disks failed) or failed";
 
     TASKS = Gauge Count "holdfast_tasks" ["kind", "status"]
         "Tasks that have not ended, by kind (reclaim, scrub, verify, policy, audit) and status: queued, running, paused or interrupted";

@@ -87,7 +87,7 @@ pub enum VmSort {
     /// By namespace, then name.
     Namespace,
     Backups,
-    /// When the latest restore point was begun; VMs without one come last.
+    /// When the latest restore point was finished; VMs without one come last.
     Latest,
     ProtectedBytes,
     StoredBytes,
@@ -193,7 +193,7 @@ pub struct RepositoryOverview {
     pub windows: Vec<WindowTotals>,
 }
 
-/// The rows begun at or after a time.
+/// The rows finished at or after a time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WindowTotals {
     /// Different runs among them.

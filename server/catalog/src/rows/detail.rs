@@ -91,4 +91,8 @@ pub struct DetailFilter {
     pub since_ms: Option<i64>,
     /// Started before.
     pub until_ms: Option<i64>,
+    /// Finished at or after.
+    pub finished_since_ms: Option<i64>,
+    /// Finished before.
+    pub finished_until_ms: Option<i64>,
 }

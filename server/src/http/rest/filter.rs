@@ -20,6 +20,8 @@ pub(super) struct Filter {
     pub(super) q: Option<String>,
     pub(super) since: Option<String>,
     pub(super) until: Option<String>,
+    pub(super) finished_since: Option<String>,
+    pub(super) finished_until: Option<String>,
 }
 
 impl Filter {
@@ -40,6 +42,8 @@ impl Filter {
             search: search(self.q)?,
             since_ms: time("since", self.since, now_ms)?,
             until_ms: time("until", self.until, now_ms)?,
+            finished_since_ms: time("finished_since", self.finished_since, now_ms)?,
+            finished_until_ms: time("finished_until", self.finished_until, now_ms)?,
         })
     }
 }
@@ -76,6 +80,10 @@ macro_rules! detail_query {
             since: Option<String>,
             /// Started before
             until: Option<String>,
+            /// Finished at or after
+            finished_since: Option<String>,
+            /// Finished before
+            finished_until: Option<String>,
             $($(#[$meta])* $field: $type,)*
         }
 
@@ -91,6 +99,8 @@ macro_rules! detail_query {
                     q: self.q.take(),
                     since: self.since.take(),
                     until: self.until.take(),
+                    finished_since: self.finished_since.take(),
+                    finished_until: self.finished_until.take(),
                 }
             }
         }

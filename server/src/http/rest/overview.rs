@@ -41,7 +41,7 @@ pub(super) struct Overview {
     windows: Vec<Window>,
 }
 
-/// The runs of a span of time up to now
+/// The runs that finished in a span of time up to now
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TotalsWindow)]
 struct Window {

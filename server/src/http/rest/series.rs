@@ -140,8 +140,10 @@ fn groups(
 ) -> Result<Vec<Group>, ServiceError> {
     let start_ms = i64::from(span.first) * DAY_MS;
     let within = DetailFilter {
-        since_ms: Some(start_ms),
-        until_ms: Some(i64::from(span.last).saturating_add(1) * DAY_MS),
+        since_ms: None,
+        until_ms: None,
+        finished_since_ms: Some(start_ms),
+        finished_until_ms: Some(i64::from(span.last).saturating_add(1) * DAY_MS),
         ..filter.clone()
     };
     let (found, _) = app.catalog().detail_totals(&within, by, TotalsOrder::WORST_FIRST, 0, top)?;
@@ -183,7 +185,12 @@ fn group(
         catalog.detail_days(within, by)?.into_iter().map(|day| (day.day, day.sums)).collect();
     let protected: HashMap<i32, u64> =
         catalog.protected_days(within, by)?.into_iter().map(|day| (day.day, day.protected_bytes)).collect();
-    let earlier = DetailFilter { since_ms: None, until_ms: within.since_ms, ..filter.clone() };
+    let earlier = DetailFilter {
+        since_ms: None,
+        until_ms: None,
+        finished_until_ms: within.finished_since_ms,
+        ..filter.clone()
+    };
     let (before, _) = catalog.detail_totals(&earlier, by, TotalsOrder::WORST_FIRST, 0, 1)?;
     let mut stored =
         before.first().map_or(0, |found| found.sums.post_lc.saturating_add(found.sums.meta_bytes));

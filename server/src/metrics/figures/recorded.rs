@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdfast_engine::catalog::{
-    AHEAD_MS, BackupFilter, Catalog, ContainerTotals, DetailFilter, JobOverview, PageRequest,
-    REPORT_PAGE_MAX, TotalsBy, TotalsOrder, VmQuery, VmSort,
+    AHEAD_MS, Catalog, ContainerTotals, DetailFilter, JobOverview, REPORT_PAGE_MAX, TotalsBy, TotalsOrder,
+    VmQuery, VmSort,
 };
 use holdfast_engine::ids::ContainerClass;
 use holdfast_proto::ErrorCode;
@@ -194,12 +194,8 @@ fn namespaces(
         if overview.backups == 0 {
             continue;
         }
-        let only = Some(vec![overview.namespace.id]);
-        let until_ms = Some(now_ms.saturating_add(AHEAD_MS));
-        let filter = BackupFilter { namespaces: only, until_ms, ..BackupFilter::default() };
-        let page = catalog.list_backups(&filter, PageRequest { size: 1, token: "" })?;
-        if let Some(newest) = page.items.first() {
-            let finished_ms = newest.finished_ms;
+        let until_ms = now_ms.saturating_add(AHEAD_MS);
+        if let Some(finished_ms) = catalog.newest_restore_point_ms(overview.namespace.id, until_ms)? {
             sum.newest_ms = Some(sum.newest_ms.map_or(finished_ms, |oldest| oldest.min(finished_ms)));
         }
     }
@@ -237,11 +233,11 @@ fn namespaces(
     Ok(sums)
 }
 
-/// Counts the runs of the last 24 hours; those that a clock was ahead for are of no day.
+/// Counts the runs that ended in the last 24 hours; those that a clock was ahead for are of no day.
 fn runs(catalog: &Catalog, now_ms: i64) -> Result<Runs, ServiceError> {
     let filter = DetailFilter {
-        since_ms: Some(now_ms.saturating_sub(DAY_MS)),
-        until_ms: Some(now_ms.saturating_add(AHEAD_MS)),
+        finished_since_ms: Some(now_ms.saturating_sub(DAY_MS)),
+        finished_until_ms: Some(now_ms.saturating_add(AHEAD_MS)),
         ..DetailFilter::default()
     };
     let mut counted = Runs::default();

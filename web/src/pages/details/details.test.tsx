@@ -74,7 +74,7 @@ describe("filters and the address", () => {
     const { user, latest } = await open("/details");
     await user.selectOptions(screen.getByRole("combobox", { name: "Time" }), "custom");
     expect(Object.keys(address()).toSorted()).toEqual(["since", "until"]);
-    await waitFor(() => expect(latest("/details")?.get("until")).toMatch(/^\d{4}-\d{2}-\d{2}T00:00:00\.000Z$/));
+    await waitFor(() => expect(latest("/details")?.get("finished_until")).toMatch(/^\d{4}-\d{2}-\d{2}T00:00:00\.000Z$/));
     expect(screen.getByLabelText<HTMLInputElement>("from").value).toBe(address()["since"]);
   });
 });

@@ -40,10 +40,10 @@ describe("a view and its address", () => {
 
 describe("the filter for the server", () => {
   it("passes spans and makes local days whole", () => {
-    expect(filterOf(at("since=7d"))).toMatchObject({ since: "7d", until: "" });
+    expect(filterOf(at("since=7d"))).toMatchObject({ finished_since: "7d", finished_until: "" });
     const filter = filterOf(at("since=2026-11-01&until=2026-11-30"));
-    expect(filter["since"]).toBe(new Date(2026, 10, 1).toISOString());
-    expect(filter["until"]).toBe(new Date(2026, 11, 1).toISOString());
+    expect(filter["finished_since"]).toBe(new Date(2026, 10, 1).toISOString());
+    expect(filter["finished_until"]).toBe(new Date(2026, 11, 1).toISOString());
   });
 
   it("leaves the server's own order unnamed", () => {

@@ -94,8 +94,8 @@ export function filterOf(view: View) {
     run: view.run,
     q: view.q.trim(),
     status: view.status,
-    since: instant(view.since, 0),
-    until: instant(view.until, 1),
+    finished_since: instant(view.since, 0),
+    finished_until: instant(view.until, 1),
   } satisfies QueryOf<"/details">;
 }
 

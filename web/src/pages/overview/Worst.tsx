@@ -23,7 +23,7 @@ const COLUMNS: SimpleColumn<TotalsRow>[] = [
 ];
 
 export function Worst({ namespace }: { namespace: string }) {
-  const query = useGroups({ namespace, by: "vm", since: "7d", sort: "-post_lc", limit: 6 });
+  const query = useGroups({ namespace, by: "vm", finished_since: "7d", sort: "-post_lc", limit: 6 });
   return (
     <Card
       title="What fills the repository"

@@ -18,7 +18,8 @@ pub(crate) fn in_order(connection: &Connection, filter: &DetailFilter) -> Result
         let leads = leader.map_or(place == 0, |leader| leader == place);
         conditions.one_of(&part.column(leads), &part.ids);
     }
-    parts.push_times(&mut conditions, true);
+    parts.push_times(&mut conditions, STARTED, true);
+    parts.push_times(&mut conditions, FINISHED, false);
     push_rest(&mut conditions, filter);
     Ok(Some(conditions))
 }
@@ -36,14 +37,17 @@ pub(crate) fn of_all(connection: &Connection, filter: &DetailFilter) -> Result<O
         led |= leads;
         conditions.one_of(&part.column(leads), &part.ids);
     }
-    let mut alone = Conditions::default();
-    parts.push_times(&mut alone, true);
-    let in_time = parts.since_ms.is_some() || parts.until_ms.is_some();
-    let times_lead = in_time && !led && are_few(connection, alone)?;
-    parts.push_times(&mut conditions, times_lead);
+    for column in [STARTED, FINISHED] {
+        let mut alone = Conditions::default();
+        parts.push_times(&mut alone, column, true);
+        let in_time = parts.times(column) != [None; 2];
+        let leads = in_time && !led && are_few(connection, alone)?;
+        led |= leads;
+        parts.push_times(&mut conditions, column, leads);
+    }
     push_rest(&mut conditions, filter);
     let not_done = filter.statuses.as_ref().is_some_and(|statuses| !statuses.contains(&RowStatus::Done));
-    conditions.led = led || times_lead || not_done;
+    conditions.led = led || not_done;
     Ok(Some(conditions))
 }
 
@@ -70,12 +74,15 @@ pub(crate) fn rows_max(connection: &Connection) -> Result<i64> {
         .or_error("read")
 }
 
+const STARTED: &str = "d.started_ms";
+const FINISHED: &str = "d.finished_ms";
+
 /// What indexes can tell of a row.
 struct Parts {
     /// The narrowest first.
     names: Vec<Part>,
-    since_ms: Option<i64>,
-    until_ms: Option<i64>,
+    started: [Option<i64>; 2],
+    finished: [Option<i64>; 2],
 }
 
 /// One of some identifiers in a column.
@@ -93,7 +100,7 @@ impl Part {
 impl Parts {
     /// `None`: nothing can match.
     fn of(connection: &Connection, filter: &DetailFilter) -> Result<Option<Self>> {
-        let DetailFilter { namespaces, job, vm, run, since_ms, until_ms, statuses, .. } = filter;
+        let DetailFilter { namespaces, job, vm, run, statuses, .. } = filter;
         if namespaces.as_ref().is_some_and(Vec::is_empty) || statuses.as_ref().is_some_and(Vec::is_empty) {
             return Ok(None);
         }
@@ -111,12 +118,22 @@ impl Parts {
             let ids = namespaces.iter().map(|id| id.to_bytes()).collect();
             names.push(Part { column: "namespace_id", ids });
         }
-        Ok(Some(Self { names, since_ms: *since_ms, until_ms: *until_ms }))
+        Ok(Some(Self {
+            names,
+            started: [filter.since_ms, filter.until_ms],
+            finished: [filter.finished_since_ms, filter.finished_until_ms],
+        }))
     }
 
-    fn push_times(&self, conditions: &mut Conditions, leads: bool) {
-        let column = indexed("d.started_ms", leads);
-        for (time_ms, comparison) in [(self.since_ms, ">="), (self.until_ms, "<")] {
+    /// From when on, and before when.
+    fn times(&self, column: &str) -> [Option<i64>; 2] {
+        if column == STARTED { self.started } else { self.finished }
+    }
+
+    fn push_times(&self, conditions: &mut Conditions, column: &str, leads: bool) {
+        let times = self.times(column);
+        let column = indexed(column, leads);
+        for (time_ms, comparison) in times.into_iter().zip([">=", "<"]) {
             if let Some(time_ms) = time_ms {
                 conditions.push(&format!("{column} {comparison} ?"), [Value::Integer(time_ms)]);
             }

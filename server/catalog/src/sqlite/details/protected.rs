@@ -44,7 +44,7 @@ pub(crate) fn days(
     let mut sums: HashMap<Group, u64> = HashMap::new();
     // Later entries of a day replace earlier ones.
     let mut days: BTreeMap<(i32, &str, &str), u64> = BTreeMap::new();
-    let first_day = asked.since_ms.map_or(i32::MIN, day_of);
+    let first_day = asked.finished_since_ms.or(asked.since_ms).map_or(i32::MIN, day_of);
     room.expect(filter::rows_max(connection)?.unsigned_abs())?;
     each_restore_point(connection, asked, |made| {
         let group = made.group(by);
@@ -75,7 +75,12 @@ fn each_restore_point(
     asked: &DetailFilter,
     mut take: impl FnMut(Made) -> Result<()>,
 ) -> Result<()> {
-    let ever = DetailFilter { since_ms: None, statuses: Some(vec![RowStatus::Done]), ..asked.clone() };
+    let ever = DetailFilter {
+        since_ms: None,
+        finished_since_ms: None,
+        statuses: Some(vec![RowStatus::Done]),
+        ..asked.clone()
+    };
     let Some(conditions) = filter::of_all(connection, &ever)? else { return Ok(()) };
     // Sorted by SQLite, on the disk if need be. The disks of a session cannot claim more than a sum holds.
     let select = "SELECT made.finished_ms, first.namespace_id, first.job_id, first.vm_id, made.bytes FROM (\

@@ -78,13 +78,13 @@ fn windows(
     if let Some(first_ms) = since_ms.iter().flatten().min() {
         let filter = DetailFilter {
             namespaces: namespaces.map(<[_]>::to_vec),
-            since_ms: Some(*first_ms),
+            finished_since_ms: Some(*first_ms),
             ..DetailFilter::default()
         };
         let Some(conditions) = filter::of_all(connection, &filter)? else { return Ok(Vec::new()) };
         sums::each(connection, conditions, false, Reading::AsTheyLie, |summand| {
             for (since_ms, runs, totals) in &mut windows {
-                if since_ms.is_some_and(|since_ms| summand.row.started_ms >= since_ms) {
+                if since_ms.is_some_and(|since_ms| summand.row.finished_ms >= since_ms) {
                     runs.insert(summand.refs.run);
                     add_to(totals, &summand.row);
                 }
@@ -248,6 +248,18 @@ pub(crate) fn namespaces(
         Ok(())
     })?;
     Ok(found)
+}
+
+/// When the restore point of a namespace that was finished last before `until_ms` was.
+pub(crate) fn newest_ms(
+    connection: &Connection,
+    namespace: NamespaceId,
+    until_ms: i64,
+) -> Result<Option<i64>> {
+    connection
+        .prepare_cached("SELECT max(finished_ms) FROM backups WHERE namespace_id = ? AND finished_ms < ?")
+        .and_then(|mut s| s.query_row(params![namespace.to_bytes(), until_ms], |row| row.get(0)))
+        .or_error("read")
 }
 
 /// The backups among these that accepted a change.

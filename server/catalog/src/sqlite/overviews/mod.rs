@@ -5,7 +5,7 @@ pub(crate) mod jobs;
 pub(crate) mod vms;
 
 pub(crate) use containers::{sample as sample_containers, totals as container_totals};
-pub(crate) use jobs::{accepted_changes, backup_costs, jobs, namespaces, repository};
+pub(crate) use jobs::{accepted_changes, backup_costs, jobs, namespaces, newest_ms, repository};
 #[cfg(test)]
 pub(crate) use vms::DISK_COST;
 pub(crate) use vms::{disks, vms};

@@ -77,7 +77,7 @@ fn key(sort: VmSort, vm: &VmOverview) -> Option<Key<'_>> {
         VmSort::Vm => Some(Key::Text(&vm.vm)),
         VmSort::Namespace => Some(Key::Text(&vm.namespace_name)),
         VmSort::Backups => Some(Key::Count(vm.backups)),
-        VmSort::Latest => vm.latest.as_ref().map(|latest| Key::Time(latest.started_ms)),
+        VmSort::Latest => vm.latest.as_ref().map(|latest| Key::Time(latest.finished_ms)),
         VmSort::ProtectedBytes => Some(Key::Count(vm.protected_bytes)),
         VmSort::StoredBytes => Some(Key::Count(vm.stored_bytes)),
         VmSort::NewBytes30d => Some(Key::Count(vm.new_bytes_30d)),

@@ -108,6 +108,11 @@ fn whole_answers_are_read_by_index_only_where_it_saves() {
         (DetailFilter { vm: Some("rare".into()), ..none.clone() }, "SEARCH d USING INDEX details_of_"),
         (DetailFilter { since_ms: Some(1), ..none.clone() }, "SCAN d"),
         (DetailFilter { since_ms: Some(late), ..none.clone() }, "SEARCH d USING INDEX details_by_start"),
+        (DetailFilter { finished_since_ms: Some(1), ..none.clone() }, "SCAN d"),
+        (
+            DetailFilter { finished_since_ms: Some(late), ..none.clone() },
+            "SEARCH d USING INDEX details_by_end",
+        ),
         (DetailFilter { since_ms: Some(late), ..job("seldom") }, "SEARCH d USING INDEX details_of_job"),
     ] {
         let conditions = details::filter::of_all(&raw, &filter).unwrap().unwrap().text();

@@ -109,7 +109,7 @@ pub(super) fn in_order(a: &DetailEntry, b: &DetailEntry) -> Ordering {
 /// Whether a row matches.
 pub(super) fn matches(f: &Fixture, filter: &DetailFilter, row: &DetailRow) -> bool {
     let contains = |text: &str, part: &str| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase());
-    let DetailFilter { namespaces, job, vm, disk, run, statuses, search, since_ms, until_ms } = filter;
+    let DetailFilter { namespaces, job, vm, disk, run, statuses, search, since_ms, until_ms, .. } = filter;
     let is = |wanted: &Option<String>, found: &String| wanted.as_ref().is_none_or(|wanted| wanted == found);
     let in_scope = |id: &holdfast_types::ids::NamespaceId| {
         f.namespace(*id).unwrap().is_some_and(|n| n.name == row.namespace)
@@ -125,6 +125,8 @@ pub(super) fn matches(f: &Fixture, filter: &DetailFilter, row: &DetailRow) -> bo
         })
         && since_ms.is_none_or(|since| row.started_ms >= since)
         && until_ms.is_none_or(|until| row.started_ms < until)
+        && filter.finished_since_ms.is_none_or(|since| row.finished_ms >= since)
+        && filter.finished_until_ms.is_none_or(|until| row.finished_ms < until)
 }
 
 /// Filters of every kind, and some together; most match something.
@@ -144,6 +146,8 @@ pub(super) fn filters(f: &Fixture, all: &[DetailEntry]) -> Vec<DetailFilter> {
         DetailFilter { vm: Some("web".into()), namespaces: Some(vec![lab]), ..none.clone() },
         DetailFilter { job: Some("web".into()), since_ms: Some(early), ..none.clone() },
         DetailFilter { disk: Some("data".into()), until_ms: Some(late), ..none.clone() },
+        DetailFilter { finished_since_ms: Some(early), finished_until_ms: Some(late), ..none.clone() },
+        DetailFilter { job: Some("web".into()), finished_since_ms: Some(late), ..none.clone() },
         DetailFilter { vm: Some("db".into()), disk: Some("root".into()), ..none.clone() },
         DetailFilter { run: Some(run), ..none.clone() },
         DetailFilter { statuses: failed.clone(), ..none.clone() },

@@ -26,6 +26,7 @@ cases![
     the_repository_adds_up,
     a_job_with_a_failing_vm_says_so_until_it_is_backed_up,
     a_night_with_the_clock_ahead_decides_nothing,
+    a_long_backup_counts_from_when_it_ended,
     namespaces_add_up,
     backups_tell_what_they_added,
     containers_add_up,
@@ -172,7 +173,7 @@ fn key(sort: VmSort, vm: &VmOverview) -> Option<(String, f64)> {
         VmSort::Vm => text(&vm.vm),
         VmSort::Namespace => text(&vm.namespace_name),
         VmSort::Backups => number(vm.backups),
-        VmSort::Latest => vm.latest.as_ref().and_then(|l| number(l.started_ms.try_into().unwrap())),
+        VmSort::Latest => vm.latest.as_ref().and_then(|l| number(l.finished_ms.try_into().unwrap())),
         VmSort::ProtectedBytes => number(vm.protected_bytes),
         VmSort::StoredBytes => number(vm.stored_bytes),
         VmSort::NewBytes30d => number(vm.new_bytes_30d),
@@ -346,7 +347,7 @@ fn check_repository(f: &Fixture, all: &[DetailEntry]) {
             let rows = || {
                 let rows = all.iter().map(|entry| &entry.row);
                 rows.filter(|row| {
-                    within(id_of(f, &row.namespace)) && since_ms.is_none_or(|ms| row.started_ms >= ms)
+                    within(id_of(f, &row.namespace)) && since_ms.is_none_or(|ms| row.finished_ms >= ms)
                 })
             };
             let runs: BTreeSet<_> = rows().map(|row| &row.run).collect();
@@ -435,6 +436,32 @@ fn a_night_with_the_clock_ahead_decides_nothing(f: &Fixture) {
         let says = |vm: &VmOverview| (vm.last_status == "done", vm.last_error.is_empty());
         assert!(vms.iter().all(|vm| says(vm) == (vm.vm == "db", vm.vm == "db")));
     }
+}
+
+fn a_long_backup_counts_from_when_it_ended(f: &Fixture) {
+    const HOUR_MS: i64 = 3_600_000;
+    let now_ms = f.clock.now_ms();
+    let commit = |vm: &str, began_hours: i64, ended_hours: i64| {
+        let mut commit = f.commit(vm, "nightly");
+        let times = (now_ms - began_hours * HOUR_MS, now_ms - ended_hours * HOUR_MS);
+        (commit.attempt.started_ms, commit.attempt.finished_ms) = times;
+        commit.details.iter_mut().for_each(|row| (row.started_ms, row.finished_ms) = times);
+        f.commit_backup(&commit).unwrap();
+    };
+    commit("long", 31, 1);
+    commit("short", 30, 29);
+    let windows = f.repository_overview(None, &[Some(now_ms - 24 * HOUR_MS), None]).unwrap().windows;
+    assert_eq!(windows.iter().map(|window| window.runs).collect::<Vec<_>>(), [1, 2]);
+    let newest = |until_ms| f.newest_restore_point_ms(f.default.id, until_ms).unwrap();
+    assert_eq!(newest(now_ms), Some(now_ms - HOUR_MS), "the one begun first was finished last");
+    assert_eq!(
+        newest(now_ms - HOUR_MS),
+        Some(now_ms - 29 * HOUR_MS),
+        "what a clock was ahead for counts for nothing"
+    );
+    let latest_first = VmQuery { sort: VmSort::Latest, descending: true, ..query(f) };
+    let (vms, _) = f.vm_overviews(None, &latest_first).unwrap();
+    assert_eq!(vms.iter().map(|vm| vm.vm.as_str()).collect::<Vec<_>>(), ["long", "short"]);
 }
 
 fn namespaces_add_up(f: &Fixture) {
