@@ -20,6 +20,8 @@ interface CalendarProps {
   days: ReadonlyMap<string, CalendarDay>;
   /** The local day that it ends with. */
   today: string;
+  /** The last local day of which restore points may be missing, as those before it; empty: all are there. */
+  unloaded?: string;
   chosen: string;
   onChoose: (day: string) => void;
 }
@@ -60,7 +62,7 @@ export function level(value: number, largest: number): number {
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
+export function Calendar({ days, today, unloaded = "", chosen, onChoose }: CalendarProps) {
   const root = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(34 + MIN_WEEKS * CELL_PX);
   const [active, setActive] = useState(today);
@@ -110,6 +112,7 @@ export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
                 text={text}
                 entry={days.get(text)}
                 future={text > today}
+                partly={text <= unloaded}
                 largest={largest}
                 chosen={text === chosen}
                 stop={text === stop}
@@ -123,7 +126,7 @@ export function Calendar({ days, today, chosen, onChoose }: CalendarProps) {
         ))}
       </div>
       <p className="calendar-legend">
-        <span className="calendar-cell level-none" aria-hidden="true" /> no restore point
+        <span className="calendar-cell level-none" aria-hidden="true" /> {unloaded === "" ? "no restore point" : `no restore point, or from ${longDay(unloaded)} back not loaded yet`}
         <span className="calendar-cell level-1" aria-hidden="true" />
         <span className="calendar-cell level-2" aria-hidden="true" />
         <span className="calendar-cell level-3" aria-hidden="true" />
@@ -146,19 +149,23 @@ interface DayProps {
   text: string;
   entry: CalendarDay | undefined;
   future: boolean;
+  /** Whether restore points of it may be missing. */
+  partly: boolean;
   largest: number;
   chosen: boolean;
   stop: boolean;
   onChoose: () => void;
 }
 
-function Day({ text, entry, future, largest, chosen, stop, onChoose }: DayProps) {
+function Day({ text, entry, future, partly, largest, chosen, stop, onChoose }: DayProps) {
   if (future) return <span className="calendar-cell calendar-future" />;
   const points = entry?.points ?? 0;
   const failed = entry?.failed ?? 0;
   const words = [
     longDay(text),
-    points === 0 ? "no restore point" : `${plural(points, "restore point")}, ${bytes(entry?.new_bytes ?? 0)} new`,
+    points === 0
+      ? partly ? "restore points not loaded yet" : "no restore point"
+      : `${plural(points, "restore point")}${partly ? " or more" : ""}, ${bytes(entry?.new_bytes ?? 0)} new`,
     ...(failed > 0 ? [`${plural(failed, "disk run")} failed`] : []),
   ].join(": ");
   const looks = points === 0 ? "level-none" : `level-${level(entry?.new_bytes ?? 0, largest)}`;

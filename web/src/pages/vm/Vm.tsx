@@ -3,13 +3,13 @@
 import { useMemo, useState } from "react";
 import { Link } from "wouter";
 
-import { useAttributedDays, useAttribution, useBackups, useSeries, useVm } from "../../api/queries";
+import { useAttributedDays, useAttribution, useBackups, useDetails, useSeries, useVm } from "../../api/queries";
 import type { VmDetail } from "../../api/schema";
 import { may, useWho } from "../../api/session";
 import { Calendar } from "../../charts/Calendar";
 import { TimeChart } from "../../charts/TimeChart";
 import { Card } from "../../components/Card";
-import { Async } from "../../components/Feedback";
+import { Async, Empty } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
 import { link } from "../../components/location";
 import { Stat } from "../../components/Stat";
@@ -18,13 +18,16 @@ import { useToday } from "../../components/today";
 import { TermLabel } from "../../components/Value";
 import { bytes } from "../../format/bytes";
 import { count } from "../../format/numbers";
-import { longDay, minute, relative } from "../../format/time";
+import { localDay, longDay, minute, relative } from "../../format/time";
 import { calendarDays } from "./calendarDays";
 import { Disks } from "./Disks";
 import { Owner } from "./Owner";
 import { RestoreCommands } from "./RestoreCommands";
 import { RestorePoints } from "./RestorePoints";
 import { takenLines, vmLines } from "./vmLines";
+
+/** More than the server keeps of a VM. */
+const FAILURES_MAX = 2000;
 
 /** The largest so many; the server gives no more. */
 const ATTRIBUTED_MAX = 1000;
@@ -52,7 +55,16 @@ function Contents({ vm }: { vm: VmDetail }) {
   const backups = useBackups({ namespace: vm.namespace, vm: vm.vm });
   const series = useSeries({ by: "vm", namespace: vm.namespace, vm: vm.vm, since: "365d" });
   const points = useMemo(() => backups.data?.pages.flatMap((page) => page.items) ?? [], [backups.data]);
-  const days = useMemo(() => calendarDays(points, series.data), [points, series.data]);
+  const failures = useDetails({
+    namespace: vm.namespace,
+    vm: vm.vm,
+    status: ["failed", "aborted", "expired"],
+    finished_since: "371d",
+    limit: FAILURES_MAX,
+  }).data?.items;
+  const days = useMemo(() => calendarDays(points, failures ?? []), [points, failures]);
+  // The list is in order of when backups began: of this day and those before it, some are not in it yet.
+  const unloaded = backups.hasNextPage ? localDay(points.at(-1)?.started ?? "") : "";
   const shown = day === "" ? points : points.filter((point) => days.get(day)?.ids.includes(point.id));
   const latest = points[0];
   const attribution = useAttribution({ by: "vm", namespace: vm.namespace, limit: ATTRIBUTED_MAX }, may(useWho(), "report")).data;
@@ -101,7 +113,7 @@ function Contents({ vm }: { vm: VmDetail }) {
       </section>
       <div className="columns">
         <Card title="Restore points by day" className="wide" hint="Choose a day to see only its restore points.">
-          <Calendar days={days} today={today} chosen={day} onChoose={setDay} />
+          <Calendar days={days} today={today} unloaded={unloaded} chosen={day} onChoose={setDay} />
         </Card>
         {latest !== undefined && (
           <Card title="Restore the latest" className="wide" hint={`Restore point of ${minute(latest.finished)}. After --to, name the file or device to write to.`}>
@@ -128,9 +140,15 @@ function Contents({ vm }: { vm: VmDetail }) {
           }
         >
           <Async query={backups} lines={6}>
-            {() => <RestorePoints points={shown} />}
+            {() =>
+              shown.length === 0 && day !== "" && day <= unloaded ? (
+                <Empty title="Restore points of this day are not loaded yet" />
+              ) : (
+                <RestorePoints points={shown} />
+              )
+            }
           </Async>
-          {day === "" && backups.hasNextPage && (
+          {day <= unloaded && backups.hasNextPage && (
             <button type="button" className="button" disabled={backups.isFetchingNextPage} onClick={() => void backups.fetchNextPage()}>
               {backups.isFetchingNextPage ? "Loading…" : "Load older restore points"}
             </button>
