@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use holdfast_types::ids::ContainerId;
+use holdfast_types::ids::{ContainerId, RunId};
 
 use crate::sqlite::{Catalog, containers, damage, squeezed};
 use crate::{ContainerRecord, DamageChanges, DamageRecord, Result};
@@ -65,6 +65,12 @@ impl Catalog {
     /// [`Catalog::all_containers`].
     pub fn containers(&self, after: Option<ContainerId>, limit: u32) -> Result<Vec<ContainerRecord>> {
         self.report(|c| containers::list(c, after, limit))
+    }
+
+    /// Bytes of what a run stored without making a restore point that are still in the containers it wrote, at most: what is
+    /// copied into others, or taken to be of its restore points, does not count.
+    pub fn left_of_run(&self, run: RunId) -> Result<u64> {
+        self.report(|c| containers::left_of_run(c, run))
     }
 
     /// Condemns containers: they are about to be deleted, and nothing may rely on them from now on. One that is not

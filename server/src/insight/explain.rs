@@ -20,16 +20,18 @@ const INCOMPRESSIBLE_FACTOR: f64 = 1.1;
 /// Local compression is worse than usual when it fell to this share.
 const COMPRESSES_WORSE_SHARE: f64 = 0.7;
 
-/// Sentences, the most important first. `first`: the repository has no earlier run of this disk.
+/// Sentences, the most important first. `first`: the repository has no earlier run of this disk. `left`: bytes of what its run
+/// stored in vain that are still there.
 pub(crate) fn explain(
     row: &DetailRow,
     first: bool,
     usual: Option<&Usual>,
     extents: Option<&ExtentHistory>,
+    left: u64,
 ) -> Vec<String> {
     let mut sentences = Vec::new();
     if row.status != RowStatus::Done as i32 {
-        sentences.push(unfinished(row));
+        sentences.push(unfinished(row, left));
     }
     sentences.extend(retried(row).map(|text| format!("{text}.")));
     if first {
@@ -48,12 +50,20 @@ pub(crate) fn explain(
     sentences
 }
 
-fn unfinished(row: &DetailRow) -> String {
+fn unfinished(row: &DetailRow, left: u64) -> String {
     let why = if row.error.is_empty() { status_word(row.status) } else { row.error.as_str() };
-    let kept = row.post_lc.saturating_add(row.meta_bytes);
-    let kept = match kept {
-        0 => "It stored nothing.".to_owned(),
-        stored => format!("It stored {}, which a run soon after it uses.", bytes(stored)),
+    let stored = row.post_lc.saturating_add(row.meta_bytes);
+    let kept = match left {
+        _ if stored == 0 => "It stored nothing.".to_owned(),
+        0 => format!("It stored {}, of which nothing is known to be left.", bytes(stored)),
+        left if left < stored => {
+            format!(
+                "It stored {}, of which {} are still there for later runs to use.",
+                bytes(stored),
+                bytes(left)
+            )
+        }
+        _ => format!("It stored {}, which is still there for later runs to use.", bytes(stored)),
     };
     format!("This run made no restore point: {}. {kept}", why.trim_end_matches('.'))
 }
@@ -189,7 +199,7 @@ mod tests {
     };
 
     fn said(row: &DetailRow, earlier: &[DetailRow], extents: Option<ExtentHistory>) -> String {
-        explain(row, earlier.is_empty(), Usual::of(earlier).as_ref(), extents.as_ref()).join("\n")
+        explain(row, earlier.is_empty(), Usual::of(earlier).as_ref(), extents.as_ref(), u64::MAX).join("\n")
     }
 
     #[track_caller]
@@ -260,8 +270,11 @@ mod tests {
         let failed = DetailRow { status: RowStatus::Aborted.into(), error: "cut off.".into(), ..done(100) };
         assert_says(
             &said(&failed, &[done(1)], None),
-            &["no restore point", "cut off. It stored 50.0 MiB, which a run soon after it uses"],
+            &["no restore point", "cut off. It stored 50.0 MiB, which is still there for later runs to use"],
         );
+        let left = |left| explain(&failed, false, None, None, left).remove(0);
+        assert_says(&left(20 * MIB), &["It stored 50.0 MiB, of which 20.0 MiB are still there"]);
+        assert_says(&left(0), &["It stored 50.0 MiB, of which nothing is known to be left."]);
         assert_says(
             &said(&done(100), &[done(90), done(100), done(110)], None),
             &["Nothing unusual", "100 MiB"],

@@ -170,6 +170,18 @@ fn take_over(tx: &Transaction<'_>, known: &ContainerRecord, told: &ContainerReco
     Ok(())
 }
 
+/// See [`Catalog::left_of_run`](crate::Catalog::left_of_run).
+pub(crate) fn left_of_run(connection: &Connection, run: RunId) -> Result<u64> {
+    let left: i64 = connection
+        .prepare_cached(
+            "SELECT coalesce((SELECT sum(stored_bytes) FROM containers WHERE run_id = ?1 AND state <> 'condemned'), 0) \
+             - coalesce((SELECT sum(post_lc + meta_bytes) FROM details WHERE run_id = ?1 AND status = 'done'), 0)",
+        )
+        .and_then(|mut s| s.query_row([run.to_bytes()], |row| row.get(0)))
+        .or_error("read")?;
+    Ok(u64::try_from(left).unwrap_or(0))
+}
+
 pub(crate) fn condemn_all(tx: &Transaction<'_>, ids: &[ContainerId]) -> Result<()> {
     if !ids.is_empty() {
         commit_numbers::raise_generation(tx)?;

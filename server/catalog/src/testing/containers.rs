@@ -5,7 +5,7 @@ use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, START_MS};
-use crate::{CatalogError, ContainerRecord, ContainerState, DamageChanges, DamageRecord};
+use crate::{CatalogError, ContainerRecord, ContainerState, DamageChanges, DamageRecord, RowStatus};
 
 cases![
     numbers_are_handed_out_once,
@@ -23,6 +23,7 @@ cases![
     containers_are_compressed_anew_once_at_a_level,
     walks_see_everything,
     samples_are_evenly_spaced,
+    what_a_failed_attempt_stored_is_told_while_it_is_there,
 ];
 
 fn numbers_are_handed_out_once(f: &Fixture) {
@@ -341,4 +342,26 @@ fn samples_are_evenly_spaced(f: &Fixture) {
         assert_eq!(found, (0..parts).map(first).collect::<Vec<_>>(), "{max}");
     }
     assert_eq!(f.sample_containers(ContainerClass::Recipe, 100).unwrap().1, 10);
+}
+
+fn what_a_failed_attempt_stored_is_told_while_it_is_there(f: &Fixture) {
+    let commit = f.committed("db", "nightly");
+    let run = commit.attempt.run;
+    assert_eq!(f.left_of_run(run).unwrap(), 0, "a restore point has it");
+    let mut failed = f.failed("web", "nightly", RowStatus::Failed);
+    failed.attempt.run = run;
+    failed.details[0].run = run.to_string();
+    failed.containers[0].run = Some(run);
+    f.record_failed_run(&failed).unwrap();
+    let mut again = f.failed("web", "nightly", RowStatus::Failed);
+    again.attempt.run = run;
+    again.details[0].run = run.to_string();
+    again.containers[0].run = Some(run);
+    f.record_failed_run(&again).unwrap();
+    assert_eq!(f.left_of_run(run).unwrap(), 2 * 4096);
+    f.condemn_containers(&[failed.containers[0].id]).unwrap();
+    assert_eq!(f.left_of_run(run).unwrap(), 4096, "condemned");
+    f.condemn_containers(&[again.containers[0].id]).unwrap();
+    f.remove_condemned(&[failed.containers[0].id, again.containers[0].id]).unwrap();
+    assert_eq!(f.left_of_run(run).unwrap(), 0, "gone");
 }

@@ -294,7 +294,11 @@ pub(super) async fn get(
         let (id, row) = id_and_row(entry);
         let usual = Usual::of(&earlier);
         let extents = extents(app, &caller, namespace, &row)?;
-        let sentences = explain(&row, earlier.is_empty(), usual.as_ref(), extents.as_ref());
+        let left = match row.run.parse() {
+            Ok(run) if row.status != RowStatus::Done as i32 => app.catalog().left_of_run(run)?,
+            _ => 0,
+        };
+        let sentences = explain(&row, earlier.is_empty(), usual.as_ref(), extents.as_ref(), left);
         let explanation = Explanation {
             sentences,
             usual: UsualRun {
