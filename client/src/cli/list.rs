@@ -75,7 +75,17 @@ fn table(backups: &[BackupInfo]) -> String {
             }
         }
     }
-    draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)))
+    draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str))) + &as_of(backups)
+}
+
+/// Says when the shares were counted.
+fn as_of(backups: &[BackupInfo]) -> String {
+    let Some(at_ms) = backups.iter().find_map(|backup| backup.attributed_ms) else { return String::new() };
+    format!(
+        "\n\n\"only it\" and \"share\" as of {} (UTC), \"only it\" where no restore point of the VM came since; \
+         'holdfast delete BACKUP --dry-run' counts anew.",
+        timestamp(at_ms)
+    )
 }
 
 /// Of one that is end-to-end encrypted: the server cannot tell.
@@ -153,6 +163,7 @@ fn backup_json(backup: &BackupInfo) -> Value {
         "vm_agent_verified": Some(backup.vm_agent_verified_ms).filter(|ms| *ms != 0).and_then(time),
         "exclusive_bytes": backup.exclusive_bytes,
         "attributed_bytes": backup.attributed_bytes,
+        "attributed_as_of": backup.attributed_ms.and_then(time),
         "places": backup.places.as_ref().map(|places| json!({
             "as_of": time(places.at_ms),
             "here_bytes": places.here_bytes,
@@ -166,6 +177,20 @@ fn backup_json(backup: &BackupInfo) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_told_with_their_date() {
+        let new = BackupInfo { id: "01J".into(), ..BackupInfo::default() };
+        assert!(!table(std::slice::from_ref(&new)).contains("as of"));
+        let counted =
+            BackupInfo { attributed_bytes: Some(5), attributed_ms: Some(1_700_000_000_000), ..new.clone() };
+        let text = table(&[new, counted.clone()]);
+        assert!(text.contains("as of 2023-11-14 22:13:20"), "{text}");
+        let header = text.lines().next().unwrap();
+        assert!(header.contains("share") && !header.contains("only it"), "{text}");
+        assert_eq!(backup_json(&counted)["attributed_as_of"], "2023-11-14T22:13:20.000Z");
+        assert!(backup_json(&counted)["exclusive_bytes"].is_null());
+    }
 
     #[test]
     fn a_tier_is_told_with_bytes_only_where_there_are_several() {

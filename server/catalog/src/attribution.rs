@@ -4,8 +4,8 @@ use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::sqlite::{Catalog, attribution};
 use crate::{
-    AttributedBy, AttributedDay, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord,
-    Result, validate,
+    AttributedBy, AttributedDay, AttributedGroup, AttributionRecord, AttributionState, CountedShare, Result,
+    validate,
 };
 
 /// Written by rounds, read by reports.
@@ -27,7 +27,7 @@ impl Catalog {
 
     /// The shares of these backups, in their order; those that came after the round have none. `Invalid`: more than
     /// [`BACKUPS_PER_PAGE_MAX`](crate::BACKUPS_PER_PAGE_MAX).
-    pub fn backup_shares(&self, backups: &[BackupId]) -> Result<Vec<BackupShareRecord>> {
+    pub fn backup_shares(&self, backups: &[BackupId]) -> Result<Vec<CountedShare>> {
         validate::at_once("backups", backups.len())?;
         self.look_up(|c| attribution::shares(c, backups))
     }

@@ -126,6 +126,7 @@ impl BackupRecord {
             exclusive_bytes: None,
             places: None,
             attributed_bytes: None,
+            attributed_ms: None,
             end_to_end: false,
             agent_verified_ms: 0,
             vm_agent_verified_ms: 0,

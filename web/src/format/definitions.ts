@@ -296,7 +296,7 @@ export const DEFINITIONS = define({
     text: "Its part of the stored data. What several VMs share is divided among them by lot, about evenly; within a VM the oldest restore point that has it counts it. All parts add up to the live bytes of the data containers, to the byte.",
     unit: "bytes",
   },
-  exclusive_bytes: { label: "Only here", text: "Stored bytes that nothing else has: what deleting it frees.", unit: "bytes" },
+  exclusive_bytes: { label: "Only here", text: "Stored bytes that nothing else had when reclaim last counted them: what deleting it frees. Blank when a restore point of the VM came since; asking what deleting it frees counts anew.", unit: "bytes" },
   shared_bytes: { label: "Shared part", text: "Attributed bytes of chunks that others have too: deleting it frees none of them.", unit: "bytes" },
   live_bytes: { label: "In use", text: "Stored bytes of data containers that some restore point needs.", unit: "bytes" },
 

@@ -76,6 +76,7 @@ export const backup = (index: number, changes: Partial<Backup> = {}): Backup => 
   hold: null,
   exclusive_bytes: null,
   attributed_bytes: null,
+  attributed_at: null,
   places: null,
   verify: null,
   restore_commands: [],

@@ -26,6 +26,17 @@ pub struct BackupShareRecord {
     pub attributed_bytes: u64,
 }
 
+/// A backup's part, as the last round counted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedShare {
+    pub backup: BackupId,
+    /// When the round was.
+    pub at_ms: i64,
+    /// What only it had then; `None`: its VM has a newer backup that the round did not know, which may have most of it.
+    pub exclusive_bytes: Option<u64>,
+    pub attributed_bytes: u64,
+}
+
 /// When the bytes were attributed, and how many there were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributionState {

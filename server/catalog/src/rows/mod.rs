@@ -20,6 +20,7 @@ mod trust;
 
 pub use attribution::{
     AttributedBy, AttributedDay, AttributedGroup, AttributionRecord, AttributionState, BackupShareRecord,
+    CountedShare,
 };
 pub use audit::{AuditEntry, AuditRecord, AuditRepeat};
 pub use backup::{

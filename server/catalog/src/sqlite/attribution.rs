@@ -11,7 +11,7 @@ use super::details::sorted::SortRoom;
 use super::select::Conditions;
 use crate::{
     ATTRIBUTED_GROUPS_MAX, AttributedBy, AttributedDay, AttributedGroup, AttributionRecord, AttributionState,
-    BackupShareRecord, Result,
+    BackupShareRecord, CountedShare, Result,
 };
 
 /// Days of which each is kept; of older ones the last of each of so many weeks, for a year.
@@ -138,13 +138,22 @@ pub(crate) fn state(connection: &Connection) -> Result<Option<AttributionState>>
     connection.query_row("SELECT * FROM attribution", [], read).optional().or_error("read")
 }
 
-pub(crate) fn shares(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupShareRecord>> {
-    let mut find =
-        connection.prepare_cached("SELECT * FROM attributed_backups WHERE backup_id = ?").or_error("read")?;
+pub(crate) fn shares(connection: &Connection, backups: &[BackupId]) -> Result<Vec<CountedShare>> {
+    // A round knows every backup there is: the VM's newest tells whether another came.
+    let mut find = connection
+        .prepare_cached(
+            "SELECT s.*, a.at_ms, EXISTS (SELECT 1 FROM attributed_backups k WHERE k.backup_id = \
+             (SELECT n.id FROM backups n WHERE n.vm_id = b.vm_id ORDER BY n.ordinal DESC LIMIT 1)) AS is_current \
+             FROM attributed_backups s JOIN backups b ON b.id = s.backup_id JOIN attribution a \
+             WHERE s.backup_id = ?",
+        )
+        .or_error("read")?;
     let read = |row: &Row<'_>| {
-        Ok(BackupShareRecord {
+        let exclusive_bytes = count(row, "exclusive_bytes")?;
+        Ok(CountedShare {
             backup: BackupId::from_bytes(id(row, "backup_id")?),
-            exclusive_bytes: count(row, "exclusive_bytes")?,
+            at_ms: row.get("at_ms")?,
+            exclusive_bytes: row.get::<_, bool>("is_current")?.then_some(exclusive_bytes),
             attributed_bytes: count(row, "attributed_bytes")?,
         })
     };

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{
-    AgentsProof, BackupFilter, BackupPlaces, BackupRecord, BackupShareRecord, PageRequest, Verification,
+    AgentsProof, BackupFilter, BackupPlaces, BackupRecord, CountedShare, PageRequest, Verification,
 };
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::ErrorCode;
@@ -72,10 +72,13 @@ pub(super) struct Backup {
     end_to_end: bool,
     /// When an agent last read all of it and found it sound; null: not yet
     agent_verified: Option<String>,
-    /// Bytes of data that nothing else has, as the last reclaim counted them; null: it is newer
+    /// Bytes of data that nothing else had when the last reclaim counted them; null: it, or another restore point of its VM, is
+    /// newer
     exclusive_bytes: Option<u64>,
     /// Its part of the stored bytes of data: what several of a VM share is the oldest's; null: it is newer
     attributed_bytes: Option<u64>,
+    /// When the last reclaim counted them; null: it is newer
+    attributed_at: Option<String>,
     /// Where its data lies; null: all of it here, or it is newer than the last reclaim
     places: Option<PointPlaces>,
     /// Its newest verification; null: none yet
@@ -201,7 +204,7 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
     let proofs = app.catalog().proofs(&ids)?;
     let agents: std::collections::HashMap<BackupId, AgentsProof> =
         app.catalog().agents_proofs(&ids)?.into_iter().map(|found| (found.backup, found)).collect();
-    let shares: std::collections::HashMap<BackupId, BackupShareRecord> =
+    let shares: std::collections::HashMap<BackupId, CountedShare> =
         app.catalog().backup_shares(&ids)?.into_iter().map(|share| (share.backup, share)).collect();
     let mut places: std::collections::HashMap<BackupId, PointPlaces> =
         app.catalog().backup_places(&ids)?.into_iter().map(|found| (found.backup, found.into())).collect();
@@ -214,8 +217,9 @@ fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, Servic
             last_proven: maybe_time(proven_ms),
             end_to_end: agents.get(&backup.id).is_some_and(|found| found.end_to_end),
             agent_verified: maybe_time(agents.get(&backup.id).and_then(|found| found.point_ms)),
-            exclusive_bytes: shares.get(&backup.id).map(|share| share.exclusive_bytes),
+            exclusive_bytes: shares.get(&backup.id).and_then(|share| share.exclusive_bytes),
             attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
+            attributed_at: maybe_time(shares.get(&backup.id).map(|share| share.at_ms)),
             places: places.remove(&backup.id),
             locked_until,
             hold,

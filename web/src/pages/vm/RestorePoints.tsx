@@ -10,7 +10,8 @@ import { Icon } from "../../components/icons";
 import { ChangedBadge, DamagedBadge, KeptBadges, PartialBadge, VerifyBadge } from "../../components/Status";
 import { show, TermLabel, tip, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
-import { plural } from "../../format/numbers";
+import { bytes } from "../../format/bytes";
+import { count, plural } from "../../format/numbers";
 import { minute, second } from "../../format/time";
 import { DeletePoints } from "./DeletePoints";
 import { InArchive } from "./InArchive";
@@ -175,7 +176,7 @@ function Point({ point, chosen, mayKeep, tiers, onChoose }: PointProps) {
         <Number term="data_bytes" kind="bytes" value={data} />
         <Number term="new_bytes" kind="bytes" value={point.new_bytes} />
         <Number term="added_bytes" kind="bytes" value={point.post_lc + point.meta_bytes} />
-        <Number term="exclusive_bytes" kind="bytes" value={point.exclusive_bytes} />
+        <OnlyHere point={point} />
         {tiers && (
           <td data-term="point_tier" data-exact={point.places === null ? "Newer than the last reclaim" : tierExact(point.places)}>
             {point.places === null ? <span className="muted">not yet known</span> : tierOf(point.places)}
@@ -208,6 +209,16 @@ function Point({ point, chosen, mayKeep, tiers, onChoose }: PointProps) {
         </tr>
       )}
     </tbody>
+  );
+}
+
+/** What only it has, with the date of that. */
+function OnlyHere({ point: { exclusive_bytes, attributed_at } }: { point: Backup }) {
+  const exact = exclusive_bytes === null ? "Not counted since a restore point came" : `${count(exclusive_bytes)} bytes, as of ${minute(attributed_at)}`;
+  return (
+    <td className="number" data-term="exclusive_bytes" data-exact={exact}>
+      {exclusive_bytes === null ? "" : bytes(exclusive_bytes)}
+    </td>
   );
 }
 

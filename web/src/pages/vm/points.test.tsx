@@ -37,6 +37,17 @@ describe("restore points", () => {
     expect((await screen.findAllByText("less than before")).length).toBe(1);
   });
 
+  it("tell what only they have with its date, or nothing where it is out of date", async () => {
+    const at = { attributed_bytes: 40, attributed_at: "2026-11-20T10:00:00.000Z" };
+    open([backup(0, { ...at, exclusive_bytes: 40 }), backup(1, { ...at, exclusive_bytes: null })]);
+    await screen.findByText("40 B");
+    const cells = [...document.querySelectorAll("td[data-term=exclusive_bytes]")];
+    expect(cells.map((cell) => [cell.textContent, cell.getAttribute("data-exact")])).toEqual([
+      ["40 B", "40 bytes, as of 2026-11-20 10:00"],
+      ["", "Not counted since a restore point came"],
+    ]);
+  });
+
   it("are deleted only after what that frees was shown and confirmed", async () => {
     const log = open([backup(0), backup(3)], {
       "POST /restore-points/freed": freed(1_234_567, [backup(0)]),
