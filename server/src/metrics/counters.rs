@@ -191,7 +191,15 @@ impl Counters {
         for end in [BackupEnd::Done, BackupEnd::Aborted, BackupEnd::Expired] {
             self.backups.get_or_create_owned(&backup_labels(&labels, end));
         }
+        self.job_seen(&labels);
         self.sessions.lock().insert(session, labels);
+    }
+
+    /// Makes the series of a job, at 0 where they are new: what its first backup brings is an increase then.
+    pub(super) fn job_seen(&self, labels: &JobLabels) {
+        for family in [&self.pre_comp, &self.new, &self.post_lc, &self.meta, &self.wire] {
+            family.get_or_create_owned(labels);
+        }
     }
 
     /// Counts a backup's end. Returns whether it was counted: only the first end is.
@@ -291,6 +299,22 @@ fn backup_labels(labels: &JobLabels, end: BackupEnd) -> BackupLabels {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_backup_of_a_job_is_an_increase() {
+        let (counters, table) = (Counters::new(), LabelTable::default());
+        let labels = table.job("n", "j");
+        let bytes = |family: &Family<JobLabels, Counter>| family.get(&labels).map(|counter| counter.get());
+        assert_eq!(bytes(&counters.post_lc), None);
+        counters.backup_started(SessionId::from_bytes([7; 16]), labels.clone());
+        for family in [&counters.pre_comp, &counters.new, &counters.post_lc, &counters.meta, &counters.wire] {
+            assert_eq!(bytes(family), Some(0), "before anything was stored");
+        }
+        counters.job_seen(&labels);
+        counters.post_lc.get_or_create(&labels).inc_by(5);
+        counters.job_seen(&labels);
+        assert_eq!(bytes(&counters.post_lc), Some(5));
+    }
 
     #[test]
     fn a_backup_counts_once_however_often_its_commit_is_repeated() {

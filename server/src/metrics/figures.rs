@@ -68,6 +68,7 @@ pub(super) fn add(metrics: &Metrics, engine: &Engine, now_ms: i64, samples: &mut
         cache.begun = Some(begun);
         match Figures::gather(engine, &metrics.labels, now_ms) {
             Ok(figures) => {
+                figures.recorded.jobs().for_each(|labels| metrics.counters.job_seen(labels));
                 cache.figures = Some(Arc::new(figures));
                 cache.taken = Some(Instant::now());
             }

@@ -118,7 +118,7 @@ impl Metrics {
 /// Namespaces with a name of their own.
 const NAMESPACES_MAX: usize = 32;
 
-/// Jobs with a name of their own, in each of these. 32 × 32 × 17 series are 17,408 at most.
+/// Jobs with a name of their own, in each of these. 32 × 32 × 20 series are 20,480 at most.
 const JOBS_MAX: usize = 32;
 
 /// The label of all the others.

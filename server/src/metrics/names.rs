@@ -266,6 +266,12 @@ metrics! {
         "Bytes written to recipe containers, of all runs on record";
     RECORDED_WIRE = Gauge Bytes "holdfast_recorded_wire_bytes" ["namespace", "backup_job"]
         "Bytes agents sent, of all runs on record";
+    RECORDED_DONE_PRE_COMP = Gauge Bytes "holdfast_recorded_done_pre_comp_bytes" ["namespace", "backup_job"]
+        "Bytes backed up before deduplication, of disks that made a restore point";
+    RECORDED_DONE_NEW = Gauge Bytes "holdfast_recorded_done_new_bytes" ["namespace", "backup_job"]
+        "Bytes left after deduplication, of these disks and of failed attempts on them before";
+    RECORDED_DONE_POST_LC = Gauge Bytes "holdfast_recorded_done_post_lc_bytes" ["namespace", "backup_job"]
+        "Bytes written to data containers, by backups of these disks and by failed attempts on them before";
     RECORDED_DISKS = Gauge Count "holdfast_recorded_disks" ["namespace", "backup_job", "outcome"]
         "Backups of single disks on record, by outcome: done or failed (aborted and expired ones included)";
     RECORDED_RUNS = Gauge Count "holdfast_recorded_runs" ["namespace", "backup_job"]

@@ -37,6 +37,9 @@ struct Job {
     post_lc: u64,
     meta: u64,
     wire: u64,
+    done_pre_comp: u64,
+    done_new: u64,
+    done_post_lc: u64,
 }
 
 /// What one label's namespaces add up to.
@@ -97,6 +100,11 @@ impl Recorded {
         })
     }
 
+    /// The labels of all jobs.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &JobLabels> {
+        self.jobs.keys()
+    }
+
     /// Adds all of them.
     pub(super) fn add(&self, now_ms: i64, samples: &mut Samples) {
         self.add_containers(samples);
@@ -136,6 +144,9 @@ fn add_job(samples: &mut Samples, labels: &JobLabels, job: &Job) {
         (&n::RECORDED_POST_LC, job.post_lc),
         (&n::RECORDED_META, job.meta),
         (&n::RECORDED_WIRE, job.wire),
+        (&n::RECORDED_DONE_PRE_COMP, job.done_pre_comp),
+        (&n::RECORDED_DONE_NEW, job.done_new),
+        (&n::RECORDED_DONE_POST_LC, job.done_post_lc),
     ] {
         samples.whole(definition, &names, value);
     }
@@ -176,6 +187,9 @@ fn by_label(labels: &LabelTable, jobs: &[JobOverview]) -> BTreeMap<JobLabels, Jo
         sum.post_lc = sum.post_lc.saturating_add(of_job.post_lc);
         sum.meta = sum.meta.saturating_add(of_job.meta_bytes);
         sum.wire = sum.wire.saturating_add(of_job.wire_bytes);
+        sum.done_pre_comp = sum.done_pre_comp.saturating_add(of_job.done_bytes);
+        sum.done_new = sum.done_new.saturating_add(of_job.done_new_bytes);
+        sum.done_post_lc = sum.done_post_lc.saturating_add(of_job.done_post_lc);
     }
     sums
 }
