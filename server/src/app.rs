@@ -224,7 +224,7 @@ impl App {
         work: impl FnOnce(&Arc<Self>) -> Result<T, ServiceError> + Send + 'static,
     ) -> Result<T, ServiceError> {
         let (app, span) = (Arc::clone(self), Span::current());
-        let held = HELD.try_with(Held::clone).ok();
+        let held = held();
         let work = move || {
             let _held = held;
             span.in_scope(|| work(&app))
@@ -237,6 +237,11 @@ tokio::task_local! {
     /// Slot and room of the request in progress. Blocking work holds them to its end, also when the request is given up: all
     /// requests share its threads.
     static HELD: Held;
+}
+
+/// What the request under way keeps.
+pub(crate) fn held() -> Option<Held> {
+    HELD.try_with(Held::clone).ok()
 }
 
 /// Runs `request`; it and what it does in [`App::blocking`] keep `held`.

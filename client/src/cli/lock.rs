@@ -29,7 +29,9 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
     let until = jiff::Timestamp::from_millisecond(until_ms).unwrap_or(jiff::Timestamp::MAX).to_string();
     let (ids, vm) = (lock.backups.clone(), lock.vm.clone());
     let wanted = LockPoints { ids, namespace: Some(namespace), vm, until };
-    let ChangedPoints { changed } = connection.api().post(&["restore-points", "lock"], &wanted).await?;
+    let api = connection.api();
+    let answer = api.post_lines(&["restore-points", "lock"], &wanted).await?;
+    let ChangedPoints { changed } = answer.only().await?;
     let done = format!("Locked {{}} until {} UTC", timestamp(until_ms));
     context.output.summary(
         || json!({ "locked": changed, "until": time(until_ms) }),
@@ -47,7 +49,8 @@ pub(super) async fn hold(context: &Context, hold: &Hold) -> Result<ExitCode, Cli
     } else {
         ("hold", "held", "Held {}", "held already")
     };
-    let ChangedPoints { changed } = connection.api().post(&["restore-points", path], &wanted).await?;
+    let answer = connection.api().post_lines(&["restore-points", path], &wanted).await?;
+    let ChangedPoints { changed } = answer.only().await?;
     context
         .output
         .summary(|| json!({ key: changed }), || outcome(done, hold.backups.len(), changed.len(), rest))?;

@@ -107,7 +107,7 @@ async fn set(context: &Context, wanted: &args::SetPolicy) -> Result<ExitCode, Cl
 /// The policy of that name in the namespace, or in that of the token.
 async fn find(api: &Api, namespace: &str, name: &str) -> Result<Option<Policy>, ClientError> {
     let found: Items<Policy> = api.get(&["policies"], &[("namespace", namespace), ("name", name)]).await?;
-    Ok(found.items.into_iter().next())
+    Ok(found.items.into_iter().find(|policy| policy.name == name))
 }
 
 /// The same where there must be one.
@@ -175,7 +175,8 @@ async fn run_policy(context: &Context, wanted: &retention_args::RunPolicy) -> Re
             return Ok(forget::exit_code(&decided));
         }
         ask::confirm(&format!("Delete {} for good?", counted(decided.deleted)))?;
-        plan = decided.plan;
+        let unplanned = || ClientError::Protocol("a run without its plan".to_owned());
+        plan = Some(decided.plan.ok_or_else(unplanned)?);
     }
     forget::show(context, &run(wanted.dry_run, plan).await?)
 }

@@ -14,6 +14,7 @@ use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::Action;
+use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::api::PREFIX;
 use holdfast_proto::version::{PROTOCOL_METADATA, check_spoken};
@@ -26,6 +27,7 @@ use crate::http::problem::Problem;
 use crate::http::{Audience, HttpState};
 use crate::limits::READ_DEADLINE;
 use crate::net::{Held, Link};
+use crate::shares::Share;
 
 /// The caller, once [`check`] has let them in.
 #[derive(Debug, Clone)]
@@ -34,6 +36,8 @@ pub(crate) struct Identity {
     /// Their login; `None` with a bearer token.
     pub(crate) web: Option<WebLogin>,
     endpoint: &'static Endpoint,
+    /// By which the request counts among those of its token.
+    pub(crate) share: Option<Arc<Share<TokenId>>>,
 }
 
 impl Identity {
@@ -135,8 +139,9 @@ async fn admit(
         Audience::Browsers => identify(&state.app, asked.method, asked.headers, link).await?,
         Audience::Agents => (identify_agent(&state.app, asked.headers, link).await?, None),
     };
-    let identity = Identity { caller, web, endpoint };
-    let slot = state.slots.of_caller(asked.audience, asked.path, identity.caller.token.id).await?;
+    let slot = state.slots.of_caller(asked.audience, asked.path, caller.token.id).await?;
+    let share = slot.as_ref().map(|(_, share)| Arc::clone(share));
+    let identity = Identity { caller, web, endpoint, share };
     let slot = slot.map(|slot| Held::new(slot).in_chunks_of(CHUNK_BYTES).read_within(READ_DEADLINE));
     if let Err(error) = endpoint.access.check(&identity.caller) {
         holding(slot, note_refusal(state, endpoint, identity.caller, &error.message)).await;

@@ -28,7 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tracing::{Instrument as _, Span};
 
 use crate::activity::streams::Stop;
-use crate::app::App;
+use crate::app::{App, held, holding};
 use crate::auth::Credential;
 use crate::error::ServiceError;
 use crate::http::HttpState;
@@ -45,6 +45,15 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Between two looks at whether the token and the login still hold.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What the making of an answer takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// One of a few turns: it counts or walks.
+    Turn,
+    /// The slot of its request: it changes something, and does not wait for those that only ask.
+    Slot,
+}
 
 /// Where the lines of an answer go.
 #[derive(Debug)]
@@ -63,14 +72,27 @@ impl<T: Serialize> Lines<T> {
     /// # Errors
     /// What ends the answer: no one reads it, its token or login has ended, or the server stops.
     pub(super) fn send(&self, item: &T) -> Result<(), ServiceError> {
+        self.check()?;
+        self.finish(item)
+    }
+
+    /// Sends what was done, which is told whatever ends answers meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// No one reads it.
+    pub(super) fn finish(&self, item: &T) -> Result<(), ServiceError> {
+        let sent = self.queue.send_timeout(Ok(line(&Line::Item(item))?), READ_DEADLINE);
+        self.runtime.block_on(sent).map_err(|_| ServiceError::shutting_down())
+    }
+
+    fn check(&self) -> Result<(), ServiceError> {
         if *self.app.stopping().borrow() {
             return Err(Stop::ShuttingDown.into());
         }
         if !self.app.auth.still_holds(&self.credential)? {
             return Err(Stop::TokenEnded.into());
         }
-        let sent = self.queue.send_timeout(Ok(line(&Line::Item(item))?), READ_DEADLINE);
-        self.runtime.block_on(sent).map_err(|_| ServiceError::shutting_down())
+        Ok(())
     }
 
     /// Returns true if nothing more is wanted. Blocks at times.
@@ -101,11 +123,16 @@ fn line<T: Serialize>(line: &Line<T>) -> Result<Bytes, ServiceError> {
 pub(super) async fn one<T: Serialize + Send + 'static>(
     state: &HttpState,
     identity: &Identity,
-    AsLines(as_lines): AsLines,
+    (AsLines(as_lines), takes): (AsLines, Takes),
     work: impl FnOnce(&Arc<App>, Option<&Lines<T>>) -> Result<T, ServiceError> + Send + 'static,
 ) -> Result<Response, ServiceError> {
     if as_lines {
-        return answer(state, identity, move |app, lines| lines.send(&work(app, Some(lines))?)).await;
+        let work = move |app: &Arc<App>, lines: &Lines<T>| {
+            let found = work(app, Some(lines))?;
+            // One that asks may have been cut short.
+            if takes == Takes::Slot { lines.finish(&found) } else { lines.send(&found) }
+        };
+        return answer(state, identity, takes, work).await;
     }
     Ok(Json(state.app.blocking(move |app| work(app, None)).await?).into_response())
 }
@@ -117,11 +144,16 @@ pub(super) async fn one<T: Serialize + Send + 'static>(
 pub(super) async fn answer<T: Serialize + 'static>(
     state: &HttpState,
     identity: &Identity,
+    takes: Takes,
     work: impl FnOnce(&Arc<App>, &Lines<T>) -> Result<(), ServiceError> + Send + 'static,
 ) -> Result<Response, ServiceError> {
     let token = identity.caller.token.id;
-    let (shares, share) = (Arc::clone(&state.lines), state.lines.take(token));
-    let has_turn = share.is_some();
+    let (shares, slot) = match takes {
+        Takes::Turn => (Some(Arc::clone(&state.lines)), None),
+        Takes::Slot => (None, held()),
+    };
+    let share = shares.as_ref().and_then(|shares| shares.take(token));
+    let waits = shares.is_some() && share.is_none();
     let (queue, mut queued) = mpsc::channel(LINES_WAITING);
     let lines = Lines {
         app: Arc::clone(&state.app),
@@ -131,11 +163,20 @@ pub(super) async fn answer<T: Serialize + 'static>(
         looked: Mutex::new(Instant::now()),
         line: PhantomData,
     };
-    let (app, identity) = (Arc::clone(&state.app), identity.clone());
+    let (app, of_token) = (Arc::clone(&state.app), identity.share.clone());
+    let identity = identity.clone();
     let worked = async move {
-        let Some(share) = turn(share, &shares, token, &queue).await else { return };
+        let share = match (shares, share) {
+            (Some(shares), None) => match turn(&shares, token, &queue).await {
+                None => return,
+                share => share,
+            },
+            (_, share) => share,
+        };
         let work = move |app: &Arc<App>| {
-            work(app, &lines).inspect_err(|error| identity.note_late_refusal(app, error))
+            // A token that ended while it waited does nothing any more.
+            let done = lines.check().and_then(|()| work(app, &lines));
+            done.inspect_err(|error| identity.note_late_refusal(app, error))
         };
         let ended = app.blocking(work).await;
         drop(share);
@@ -144,8 +185,8 @@ pub(super) async fn answer<T: Serialize + 'static>(
             let _ = queue.send(Err(error)).await;
         }
     };
-    tokio::spawn(worked.instrument(Span::current()));
-    let within = if has_turn { BEGIN_WITHIN } else { Duration::ZERO };
+    tokio::spawn(holding(slot, worked).instrument(Span::current()));
+    let within = if waits { Duration::ZERO } else { BEGIN_WITHIN };
     let first = match timeout(within, queued.recv()).await {
         Ok(Some(Err(error))) => return Err(error),
         Ok(first) => first,
@@ -155,21 +196,19 @@ pub(super) async fn answer<T: Serialize + 'static>(
     let text = lines.map(|line| Ok::<_, Infallible>(line.unwrap_or_else(last_line)));
     let mut response = Body::from_stream(text).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(LINES));
-    // In place of the slot for answers that are made at once: this one is bounded by its share.
-    response.extensions_mut().insert(Held::new(()).in_chunks_of(CHUNK_BYTES).read_within(READ_DEADLINE));
+    // In place of the slot for answers that are made at once. It counts among its token's requests until it was handed over.
+    response
+        .extensions_mut()
+        .insert(Held::new(of_token).in_chunks_of(CHUNK_BYTES).read_within(READ_DEADLINE));
     Ok(response)
 }
 
 /// Waits until such an answer may be made; `None`: no one wants it any more. Most are made in a moment, and a fleet asks at once.
 async fn turn<T>(
-    share: Option<Share<TokenId>>,
     shares: &Arc<Shares<TokenId>>,
     token: TokenId,
     queue: &mpsc::Sender<T>,
 ) -> Option<Share<TokenId>> {
-    if share.is_some() {
-        return share;
-    }
     tokio::select! {
         biased;
         () = queue.closed() => None,
@@ -192,15 +231,14 @@ mod tests {
         let shares = Shares::new(ANSWERS_MAX, ANSWERS_PER_TOKEN_MAX);
         let token = |number: u8| TokenId::from_bytes([number; 16]);
         let (queue, queued) = mpsc::channel::<()>(1);
-        let mut held: Vec<_> = std::iter::from_fn(|| shares.take(token(1))).collect();
-        assert_eq!(held.len(), ANSWERS_PER_TOKEN_MAX);
-        assert!(turn(shares.take(token(2)), &shares, token(2), &queue).await.is_some(), "another token");
-        let (waits, ends) =
-            (turn(shares.take(token(1)), &shares, token(1), &queue), async { drop(held.pop()) });
-        let (waited, ()) = tokio::join!(waits, ends);
-        held.extend(waited);
-        assert_eq!(held.len(), ANSWERS_PER_TOKEN_MAX);
+        let mut taken: Vec<_> = std::iter::from_fn(|| shares.take(token(1))).collect();
+        assert_eq!(taken.len(), ANSWERS_PER_TOKEN_MAX);
+        assert!(turn(&shares, token(2), &queue).await.is_some(), "another token");
+        let ended = taken.pop();
+        let (next, ()) = tokio::join!(turn(&shares, token(1), &queue), async { drop(ended) });
+        taken.extend(next);
+        assert_eq!(taken.len(), ANSWERS_PER_TOKEN_MAX);
         drop(queued);
-        assert!(turn(shares.take(token(1)), &shares, token(1), &queue).await.is_none());
+        assert!(turn(&shares, token(1), &queue).await.is_none());
     }
 }

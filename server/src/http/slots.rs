@@ -49,7 +49,7 @@ pub(super) struct Slots {
 }
 
 /// A slot, and what it takes of its holder's share.
-pub(super) type Slot<K> = (Share<K>, Share<K>);
+pub(super) type Slot<K> = (Share<K>, Arc<Share<K>>);
 
 impl Slots {
     /// `answers` for callers.
@@ -81,7 +81,7 @@ impl Slots {
             Audience::Agents => (&self.of_fleet, CALLS_PER_TOKEN_MAX),
         };
         let share = shares.take(token).ok_or_else(|| too_many("token", max))?;
-        Ok(Some((self.callers.wait(token).await, share)))
+        Ok(Some((self.callers.wait(token).await, Arc::new(share))))
     }
 
     /// Waits for a slot for a request without a token; `None` when the path needs none, or its caller's is taken later.
@@ -98,7 +98,7 @@ impl Slots {
         }
         let share =
             self.of_origin.take(origin).ok_or_else(|| too_many("address", PUBLIC_REQUESTS_MAX / 2))?;
-        Ok(Some((self.strangers.wait(origin).await, share)))
+        Ok(Some((self.strangers.wait(origin).await, Arc::new(share))))
     }
 }
 

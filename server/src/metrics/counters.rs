@@ -215,8 +215,8 @@ impl Counters {
             let labels = table.job(&row.namespace, &row.job);
             for (family, bytes) in [
                 (&self.pre_comp, row.bytes),
-                (&self.new, row.new_bytes),
-                (&self.post_lc, row.post_lc),
+                (&self.new, row.new_bytes.saturating_add(row.retried_new_bytes)),
+                (&self.post_lc, row.post_lc.saturating_add(row.retried_post_lc)),
                 (&self.meta, row.meta_bytes),
                 (&self.wire, row.wire_bytes),
             ] {

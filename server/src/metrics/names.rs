@@ -316,9 +316,9 @@ metrics! {
     BACKUP_PRE_COMP = Counter Bytes "holdfast_backup_pre_comp_bytes_total" ["namespace", "backup_job"]
         "Bytes backed up before deduplication, of backups completed since the server started";
     BACKUP_NEW = Counter Bytes "holdfast_backup_new_bytes_total" ["namespace", "backup_job"]
-        "Bytes left after deduplication, of backups completed since the server started";
+        "Bytes left after deduplication, of backups completed since the server started and of the attempts before them";
     BACKUP_POST_LC = Counter Bytes "holdfast_backup_post_lc_bytes_total" ["namespace", "backup_job"]
-        "Bytes written to data containers, by backups completed since the server started";
+        "Bytes written to data containers, by backups completed since the server started and by the attempts before them";
     BACKUP_META = Counter Bytes "holdfast_backup_meta_bytes_total" ["namespace", "backup_job"]
         "Bytes written to recipe containers, by backups completed since the server started";
     BACKUP_WIRE = Counter Bytes "holdfast_backup_wire_bytes_total" ["namespace", "backup_job"]

@@ -175,7 +175,8 @@ pub(crate) fn left_of_run(connection: &Connection, run: RunId) -> Result<u64> {
     let left: i64 = connection
         .prepare_cached(
             "SELECT coalesce((SELECT sum(stored_bytes) FROM containers WHERE run_id = ?1 AND state <> 'condemned'), 0) \
-             - coalesce((SELECT sum(post_lc + meta_bytes) FROM details WHERE run_id = ?1 AND status = 'done'), 0)",
+             - coalesce((SELECT sum(post_lc + meta_bytes) FROM details WHERE run_id = ?1 AND backup_id IN \
+             (SELECT id FROM backups)), 0)",
         )
         .and_then(|mut s| s.query_row([run.to_bytes()], |row| row.get(0)))
         .or_error("read")?;

@@ -50,9 +50,12 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
             ending.recorded(stored_bytes, true);
             // (W12) They have their rows. Written once more, these would come back after a round deleted them.
             core.sealed.forget(&prepared.commit.containers);
+            // (W7) As the catalog has them, which knows what attempts before this one stored. It exists, whatever comes of this.
+            let details =
+                core.catalog.session_details(session.id).unwrap_or_else(|_| prepared.commit.details.clone());
             Ok(v1::CommitResponse {
                 backup_id: session.backup.to_string(),
-                details: prepared.commit.details.into_iter().map(Into::into).collect(),
+                details: details.into_iter().map(Into::into).collect(),
             })
         }
         Err(error) if prepared.sealed && is_refusal(&error) => {

@@ -57,6 +57,9 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         chunks: 9,
         new_chunks: 3,
         error: String::new(),
+        // Of the catalog, not of a point.
+        retried_new_bytes: 0,
+        retried_post_lc: 0,
     };
     let root = Fingerprint::of(&number.to_le_bytes());
     let disk = DiskRecord { name: "sda".into(), size_bytes: 8 << 20, data_bytes: 600, extent_count: 2, root };

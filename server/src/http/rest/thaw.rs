@@ -56,7 +56,7 @@ pub(super) async fn quote(
     let disks = name("disk", query.disk)?.into_iter().collect();
     let wanted = Wanted { backup, disks, days: query.days.unwrap_or(0) };
     let caller = identity.caller.clone();
-    ndjson::one(&state, &identity, as_lines, move |app, lines| {
+    ndjson::one(&state, &identity, (as_lines, ndjson::Takes::Turn), move |app, lines| {
         let at_most = if lines.is_some() { AT_MOST_WAITING } else { AT_MOST };
         quoted(app, &caller, &wanted, at_most, &|| !lines.is_some_and(ndjson::Lines::is_over))
     })

@@ -312,6 +312,7 @@ async fn a_run_ends_when_policies_change() {
         }
     }
     set(&fixture, &admin.token, &last_only()).await.unwrap();
+    assert_eq!(find(&fixture, &admin.token, "").await, Err(ErrorCode::Invalid), "no name is no policy's");
     let app = Arc::clone(fixture.server.app());
     let ended = app.blocking(|app| {
         let policy = app.catalog().policies(None)?.remove(0);

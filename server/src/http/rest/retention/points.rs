@@ -18,9 +18,10 @@ use crate::activity::Change;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::http::HttpState;
 use crate::http::access::Identity;
+use crate::http::ndjson::{self, Takes};
 use crate::http::query::{AsLines, At, Body, id};
-use crate::http::{HttpState, ndjson};
 use crate::retention::choice;
 use crate::retention::plan::in_force;
 use crate::retention::run::delete_free;
@@ -53,7 +54,7 @@ pub(in crate::http::rest) async fn freed(
     Body(asked): Body<FreedQuestion>,
 ) -> Result<Response, ServiceError> {
     let caller = identity.caller.clone();
-    ndjson::one(&state, &identity, as_lines, move |app, lines| {
+    ndjson::one(&state, &identity, (as_lines, Takes::Turn), move |app, lines| {
         let chosen = (asked.ids.as_slice(), asked.namespace.as_deref(), asked.vm.as_str());
         let points = self::chosen(app, &caller, Action::Operate, chosen)?;
         let (lock_time_ms, ids) = (app.catalog().lock_time()?, ids(&points));
@@ -82,7 +83,7 @@ pub(in crate::http::rest) async fn delete(
     Body(wanted): Body<DeletePoints>,
 ) -> Result<Response, ServiceError> {
     let caller = identity.caller.clone();
-    ndjson::one(&state, &identity, as_lines, move |app, _| {
+    ndjson::one(&state, &identity, (as_lines, Takes::Slot), move |app, _| {
         let DeletePoints { ids, namespace, vm, reason, others } = &wanted;
         let points = chosen(app, &caller, Action::Retain, (ids, namespace.as_deref(), vm))?;
         choice::check_reason(reason, false)?;
@@ -103,16 +104,19 @@ pub(in crate::http::rest) async fn delete(
 ///
 /// Until then no one can delete them. A lock never gets shorter: one that lasts longer stays as it is.
 #[utoipa::path(post, path = "/restore-points/lock", tag = "retention", request_body = LockPoints,
-    responses((status = 200, description = "They are locked", body = ChangedPoints)))]
+    responses((status = 200, description = "They are locked",
+        content((ChangedPoints = "application/json"), (Line<ChangedPoints> = "application/x-ndjson")))))]
 pub(in crate::http::rest) async fn lock_all(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
+    as_lines: AsLines,
     Body(wanted): Body<LockPoints>,
-) -> Result<Json<ChangedPoints>, ServiceError> {
-    app.blocking(move |app| {
+) -> Result<Response, ServiceError> {
+    let caller = identity.caller.clone();
+    ndjson::one(&state, &identity, (as_lines, Takes::Slot), move |app, _| {
         let until_ms = until_ms(&wanted.until)?;
         let chosen = (wanted.ids.as_slice(), wanted.namespace.as_deref(), wanted.vm.as_str());
-        change_all(app, &caller, chosen, |ids, who| app.engine.lock_backups(ids, until_ms, who)).map(Json)
+        change_all(app, &caller, chosen, |ids, who| app.engine.lock_backups(ids, until_ms, who))
     })
     .await
 }
@@ -121,26 +125,30 @@ pub(in crate::http::rest) async fn lock_all(
 ///
 /// They cannot be deleted until they are released. One that is held stays as it is.
 #[utoipa::path(post, path = "/restore-points/hold", tag = "retention", request_body = HoldPoints,
-    responses((status = 200, description = "They are held", body = ChangedPoints)))]
+    responses((status = 200, description = "They are held",
+        content((ChangedPoints = "application/json"), (Line<ChangedPoints> = "application/x-ndjson")))))]
 pub(in crate::http::rest) async fn hold_all(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
+    as_lines: AsLines,
     Body(wanted): Body<HoldPoints>,
-) -> Result<Json<ChangedPoints>, ServiceError> {
-    change_all_held(&app, caller, wanted, Engine::hold_backups).await
+) -> Result<Response, ServiceError> {
+    change_all_held(&state, &identity, as_lines, wanted, Engine::hold_backups).await
 }
 
 /// Release the holds of restore points
 ///
 /// Their locks stay.
 #[utoipa::path(post, path = "/restore-points/release", tag = "retention", request_body = HoldPoints,
-    responses((status = 200, description = "They are released", body = ChangedPoints)))]
+    responses((status = 200, description = "They are released",
+        content((ChangedPoints = "application/json"), (Line<ChangedPoints> = "application/x-ndjson")))))]
 pub(in crate::http::rest) async fn release_all(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
+    State(state): State<HttpState>,
+    identity: Identity,
+    as_lines: AsLines,
     Body(wanted): Body<HoldPoints>,
-) -> Result<Json<ChangedPoints>, ServiceError> {
-    change_all_held(&app, caller, wanted, Engine::release_holds).await
+) -> Result<Response, ServiceError> {
+    change_all_held(&state, &identity, as_lines, wanted, Engine::release_holds).await
 }
 
 /// Lock a restore point
@@ -210,16 +218,18 @@ async fn change_held(
 }
 
 async fn change_all_held(
-    app: &Arc<App>,
-    caller: Caller,
+    state: &HttpState,
+    identity: &Identity,
+    as_lines: AsLines,
     wanted: HoldPoints,
     engine_change: HoldChange,
-) -> Result<Json<ChangedPoints>, ServiceError> {
-    app.blocking(move |app| {
+) -> Result<Response, ServiceError> {
+    let caller = identity.caller.clone();
+    ndjson::one(state, identity, (as_lines, Takes::Slot), move |app, _| {
         let HoldPoints { ids, namespace, vm, reason } = &wanted;
         choice::check_reason(reason, true)?;
         let chosen = (ids.as_slice(), namespace.as_deref(), vm.as_str());
-        change_all(app, &caller, chosen, |ids, who| engine_change(&app.engine, ids, reason, who)).map(Json)
+        change_all(app, &caller, chosen, |ids, who| engine_change(&app.engine, ids, reason, who))
     })
     .await
 }

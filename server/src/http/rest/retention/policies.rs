@@ -26,7 +26,7 @@ use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::http::access::Identity;
-use crate::http::ndjson::{self, Lines};
+use crate::http::ndjson::{self, Lines, Takes};
 use crate::http::query::{AsLines, At, Body, Params, id, name};
 use crate::http::rest::wire::Items;
 use crate::retention::plan::Decided;
@@ -58,7 +58,9 @@ pub(in crate::http::rest) async fn list(
     Params(query): Params<PoliciesQuery>,
 ) -> Result<Json<Items<Policy>>, ServiceError> {
     app.blocking(move |app| {
-        let (namespace, name) = (query.namespace.unwrap_or_default(), name("policy", query.name)?);
+        let (namespace, name) = (query.namespace.unwrap_or_default(), query.name);
+        // An empty one is none of theirs: it must not stand for all.
+        name.iter().try_for_each(|name| check_name("policy", name)).map_err(ServiceError::invalid)?;
         let namespaces = match &name {
             Some(_) => Some(vec![caller.namespace(app.catalog(), &namespace, Action::Catalog)?.id]),
             None => caller.namespaces(app.catalog(), &namespace, Action::Catalog)?,
@@ -147,7 +149,7 @@ pub(in crate::http::rest) async fn simulate(
         let work = move |app: &Arc<App>, lines: &Lines<SimulatedDay>| {
             simulated_days(app, wanted)?.try_for_each(|day| lines.send(&day))
         };
-        return ndjson::answer(&state, &identity, work).await;
+        return ndjson::answer(&state, &identity, Takes::Turn, work).await;
     }
     let simulation = move |app: &Arc<App>| Ok(Simulation { days: simulated_days(app, wanted)?.collect() });
     Ok(Json(state.app.blocking(simulation).await?).into_response())
@@ -275,7 +277,7 @@ async fn carried_out(
             told?;
             lines.send(&RunPart::Run(run))
         };
-        return ndjson::answer(state, identity, work).await;
+        return ndjson::answer(state, identity, Takes::Turn, work).await;
     }
     let run = move |app: &Arc<App>| {
         let mut decisions = Vec::new();
