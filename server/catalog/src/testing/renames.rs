@@ -140,18 +140,20 @@ fn names_that_went_round_are_followed_at_once(f: &Fixture) {
 
 /// (P10) The name is that of a VM of the older catalog, whose restore points were deleted since.
 fn a_name_that_another_has_still_joins_them(f: &Fixture) {
-    let (old, other) = (f.committed("www", "daily"), f.committed("web", "nightly"));
+    let mut old = f.commit("www", "daily");
+    // It is the newest once its number is taken by another.
+    old.disks[0].data_bytes -= 4096;
+    f.commit_backup(&old).unwrap();
+    let (later, other) = (f.committed("www", "daily"), f.committed("web", "nightly"));
     let number = f.backup(old.backup).unwrap().unwrap().ordinal;
     // Numbers of another lineage may be the same.
     let mut twin = renamed(f, other.backup, "web", "nightly");
     (twin.number, twin.revision) = (number, 1);
     (twin.backup, twin.attempt.session) = (BackupId(f.ulid()), holdfast_types::ids::SessionId(f.ulid()));
     twin.details.iter_mut().for_each(|row| row.backup = twin.backup.to_string());
-    // It is the newest once it has a number of its own.
-    twin.disks[0].data_bytes -= 4096;
     f.enter_points(std::slice::from_ref(&twin)).unwrap();
     f.follow_names(&[rename(f, Named::Vm, "web", "www"), rename(f, Named::Job, "nightly", "daily")]).unwrap();
-    for id in [old.backup, other.backup, twin.backup] {
+    for id in [old.backup, later.backup, other.backup, twin.backup] {
         let found = f.backup(id).unwrap().unwrap();
         assert_eq!((found.vm.as_str(), found.job.as_str()), ("www", "daily"));
     }
