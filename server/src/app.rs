@@ -239,7 +239,7 @@ tokio::task_local! {
     static HELD: Held;
 }
 
-/// What the request under way keeps.
+/// The slot of the request under way, if it has one.
 pub(crate) fn held() -> Option<Held> {
     HELD.try_with(Held::clone).ok()
 }

@@ -98,8 +98,8 @@ pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(60);
 /// Calls of one token at once, streams included, on all its connections.
 pub(crate) const CALLS_PER_TOKEN_MAX: usize = 512;
 
-/// Answers of the API that are lines, at once: each has a thread, which waits while its client does not read. What counts
-/// restore points or bytes is done one at a time anyway.
+/// Answers in lines that count or walk, at once: each has a thread, which waits while its client does not read. Those that change
+/// something keep the slot of their request instead.
 pub(crate) const ANSWERS_MAX: usize = 8;
 
 /// The same of one token.

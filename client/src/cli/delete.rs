@@ -89,7 +89,7 @@ pub(super) fn time(ms: i64) -> Option<String> {
     jiff::Timestamp::from_millisecond(ms).map(|at| format!("{at:.3}")).ok()
 }
 
-/// What keeps it.
+/// The lock and the hold of a restore point; `None`: it has neither.
 fn kept_by(point: &ChosenPoint) -> Option<v1::Protection> {
     let locked_until_ms = point.locked_until.map(|until| until.unix_ms);
     let (hold_reason, hold_who) = point.hold.clone().map(|hold| (hold.reason, hold.by)).unwrap_or_default();

@@ -92,7 +92,12 @@ pub(super) async fn read(mut answer: Lines<RunPart>) -> Result<PolicyRun, Client
     while let Some(part) = answer.next().await? {
         match part {
             RunPart::Decisions(some) => decisions.extend(some),
-            RunPart::Run(run) => return Ok(PolicyRun { decisions, ..run }),
+            RunPart::Run(run) => {
+                // It may have been cut short.
+                let left = || format!("{} deleted before that", counted(run.deleted));
+                answer.next().await.map_err(|error| error.leaving(left()))?;
+                return Ok(PolicyRun { decisions, ..run });
+            }
         }
         if decisions.len() > DECISIONS_MAX {
             return Err(ClientError::Protocol("decisions that do not end".to_owned()));

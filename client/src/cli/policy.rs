@@ -97,7 +97,7 @@ async fn set(context: &Context, wanted: &args::SetPolicy) -> Result<ExitCode, Cl
             format!(
                 "{word} policy {name}: {}. {next}; 'holdfast policy run {name} --dry-run' shows what it \
                  does.{locks}{archive}",
-                rules(&policy)
+                policy.rules
             )
         },
     )?;
@@ -110,7 +110,7 @@ async fn find(api: &Api, namespace: &str, name: &str) -> Result<Option<Policy>, 
     Ok(found.items.into_iter().find(|policy| policy.name == name))
 }
 
-/// The same where there must be one.
+/// Finds the policy of that name, which must exist.
 async fn known(api: &Api, namespace: &str, name: &str) -> Result<Policy, ClientError> {
     find(api, namespace, name).await?.ok_or_else(|| ClientError::Refused {
         code: ErrorCode::NotFound,
@@ -139,7 +139,7 @@ async fn enable(context: &Context, name: &str) -> Result<ExitCode, ClientError> 
         || {
             format!(
                 "Enabled policy {name}: {}. 'holdfast policy run {name} --dry-run' shows what it does.",
-                rules(&policy)
+                policy.rules
             )
         },
     )?;
@@ -153,7 +153,7 @@ async fn remove(context: &Context, name: &str) -> Result<ExitCode, ClientError> 
     api.delete(&["policies", &removed.id]).await?;
     context.output.summary(
         || json!({ "removed": policy_json(&removed) }),
-        || format!("Removed policy {}: {}. What it locked stays locked.", removed.name, rules(&removed)),
+        || format!("Removed policy {}: {}. What it locked stays locked.", removed.name, removed.rules),
     )?;
     Ok(ExitCode::SUCCESS)
 }
@@ -226,25 +226,6 @@ fn day_json(day: &SimulatedDay) -> Value {
     json!({ "date": day.date, "points": day.points.iter().map(point).collect::<Vec<_>>() })
 }
 
-/// `keep-daily 7, keep-within 14d`.
-fn rules(policy: &Policy) -> String {
-    let rules = policy.rules;
-    let counts = [
-        ("keep-last", rules.keep_last),
-        ("keep-hourly", rules.keep_hourly),
-        ("keep-daily", rules.keep_daily),
-        ("keep-weekly", rules.keep_weekly),
-        ("keep-monthly", rules.keep_monthly),
-        ("keep-yearly", rules.keep_yearly),
-    ];
-    let mut texts: Vec<String> =
-        counts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{name} {n}")).collect();
-    if rules.keep_within_days > 0 {
-        texts.push(format!("keep-within {}d", rules.keep_within_days));
-    }
-    if texts.is_empty() { "keep everything".to_owned() } else { texts.join(", ") }
-}
-
 fn row(policy: &Policy) -> [String; 9] {
     let or_all = |text: &Option<String>| text.clone().unwrap_or_else(|| "all".to_owned());
     let runs = match (policy.enabled, policy.schedule.as_str()) {
@@ -259,7 +240,7 @@ fn row(policy: &Policy) -> [String; 9] {
         policy.namespace.clone(),
         or_all(&policy.vm),
         or_all(&policy.job),
-        rules(policy),
+        policy.rules.to_string(),
         runs,
         policy.next_run.map(|next| timestamp(next.unix_ms)).unwrap_or_default(),
         locks,

@@ -19,10 +19,6 @@ const ASK_LONGEST: Duration = Duration::from_secs(30);
 /// Between two lines for a log.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
-const NANO: u64 = 1_000_000_000;
-
-const NO_PARAMETERS: [(&str, &str); 0] = [];
-
 /// What comes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thawed {
@@ -179,7 +175,7 @@ fn text(backup: &BackupInfo, quote: &Thaw) -> String {
 
 /// To the cent; below one, to what shows something. Rounded up.
 fn dollars(amount: f64) -> String {
-    const CENT: u64 = NANO / 100;
+    const CENT: u64 = 10_000_000;
     const HUNDREDTH: u64 = CENT / 100;
     let nano = nanodollars(amount);
     if nano == 0 || nano > 99 * HUNDREDTH {
@@ -232,7 +228,7 @@ async fn wait(
         let asked = async {
             tokio::time::sleep(every).await;
             // It goes on at the server, whenever that is back.
-            retrying(retry_for, async || api.get(&path, &NO_PARAMETERS).await).await
+            retrying(retry_for, async || api.get(&path, &()).await).await
         };
         let answer = tokio::select! {
             biased;

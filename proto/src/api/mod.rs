@@ -1,9 +1,10 @@
-//! The nouns of administration, each once: requests and answers of the API, for the server's handlers, the command line and, with
-//! the feature `schema`, the OpenAPI document. There the first lines of these doc comments are its descriptions.
+//! The nouns that the command line administers, each once: requests and answers of the API, for the server's handlers, the command
+//! line and, with the feature `schema`, the OpenAPI document. There the first lines of these doc comments are its descriptions.
 
 mod points;
 mod policies;
 mod problem;
+mod rules;
 mod tasks;
 mod thaw;
 mod time;
@@ -15,10 +16,11 @@ pub use points::{
     HoldReason, LockPoint, LockPoints,
 };
 pub use policies::{
-    Decision, Forget, Policy, PolicyRun, Rules, RunPart, RunPolicy, SetPolicy, SimulatePolicy, SimulatedDay,
+    Decision, Forget, Policy, PolicyRun, RunPart, RunPolicy, SetPolicy, SimulatePolicy, SimulatedDay,
     SimulatedPoint, Simulation,
 };
 pub use problem::Problem;
+pub use rules::{KEEP_MAX, KEEP_WITHIN_DAYS_MAX, Rules, RulesError};
 pub use tasks::{
     NotATaskKind, ReclaimOptions, StartTask, Task, TaskKind, TaskLine, TaskProgress, TaskStatus,
     VerifyOptions,

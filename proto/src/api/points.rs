@@ -21,11 +21,11 @@ pub struct FreedQuestion {
     pub without_bytes: bool,
 }
 
-/// What deleting restore points would free
+/// Space that deleting restore points would free
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Freed {
-    /// What the next reclaim could free once all of them are deleted, to the byte; null: not known, or not soon enough
+    /// Bytes that the next reclaim could free once all of them are deleted; null: not known, or not soon enough
     pub freed_bytes: Option<u64>,
     pub points: Vec<ChosenPoint>,
 }

@@ -1,22 +1,8 @@
-//! Rules: what they keep, policies that have them, and what carrying them out comes to.
+//! Retention policies, and the results of carrying them out.
 
 use serde::{Deserialize, Serialize};
 
-use super::Time;
-
-/// How many restore points to keep of each kind; 0: the rule is off
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
-pub struct Rules {
-    pub keep_last: u32,
-    pub keep_hourly: u32,
-    pub keep_daily: u32,
-    pub keep_weekly: u32,
-    pub keep_monthly: u32,
-    pub keep_yearly: u32,
-    pub keep_within_days: u32,
-}
+use super::{Rules, Time};
 
 /// A retention policy
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +18,7 @@ pub struct Policy {
     pub rules: Rules,
     /// A calendar expression; empty: it runs by hand only
     pub schedule: String,
-    /// Of the schedule, and whose days, weeks and months count; empty: UTC
+    /// Time zone of the schedule and of the rules' days, weeks and months; empty: UTC
     pub time_zone: String,
     /// Each new restore point is locked for so many days
     pub lock_days: u32,
@@ -83,7 +69,7 @@ pub struct SetPolicy {
 }
 
 impl From<Policy> for SetPolicy {
-    /// What sets it to what it says already.
+    /// The settings that leave the policy as it is.
     fn from(policy: Policy) -> Self {
         Self {
             namespace: policy.namespace,
@@ -118,14 +104,14 @@ pub struct SimulatePolicy {
     pub days: u32,
 }
 
-/// What a policy would keep
+/// Restore points that a policy would keep, day by day
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Simulation {
     pub days: Vec<SimulatedDay>,
 }
 
-/// What exists at the end of a day
+/// Restore points at the end of a day
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SimulatedDay {
@@ -177,15 +163,15 @@ pub struct Forget {
     pub reason: String,
 }
 
-/// What became, or would become, of restore points
+/// Result of a run of rules or a policy, or of its dry run
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PolicyRun {
     pub dry_run: bool,
-    /// Of a dry run: stands for the policies as they are and for what would be deleted
+    /// Token of a dry run: stands for the policies as they are and for what would be deleted
     pub plan: Option<String>,
     pub kept: u64,
-    /// Of a dry run: to be deleted
+    /// Deleted; in a dry run, to be deleted
     pub deleted: u64,
     /// Not deleted after all: locked or held since it was decided
     pub refused: u64,
@@ -193,7 +179,7 @@ pub struct PolicyRun {
     pub refused_points: Vec<String>,
     /// VMs with too many restore points to decide about; at most 10000
     pub skipped_vms: Vec<String>,
-    /// Of a dry run: what deleting frees, to the byte; null: not known
+    /// In a dry run, bytes that deleting frees; null: not known
     pub freed_bytes: Option<u64>,
     /// VM by VM, newest first; at most 10000
     pub decisions: Vec<Decision>,
@@ -212,7 +198,7 @@ pub struct Decision {
     pub reasons: Vec<String>,
 }
 
-/// A part of what became, or would become, of restore points
+/// A part of a run's result
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -28,7 +28,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What a task does
+    /// Kinds of tasks
     TaskKind[6] {
         /// Frees what nothing refers to.
         Reclaim = "reclaim",
@@ -89,11 +89,11 @@ pub struct TaskProgress {
     pub done: u64,
     /// 0: not known
     pub total: u64,
-    /// What is counted; empty: nothing is
+    /// Unit of `done` and `total`; empty: nothing is counted
     pub unit: String,
 }
 
-/// What a task told
+/// A line of a task's log
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TaskLine {
@@ -112,7 +112,7 @@ pub struct Task {
     pub status: TaskStatus,
     /// Name of the token that started it; `schedule` for its schedule
     pub who: String,
-    /// Whether its schedule started it
+    /// True when its schedule started it
     pub scheduled: bool,
     /// As its kind reads them
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
@@ -128,7 +128,7 @@ pub struct Task {
     /// How often it was begun: more than once after a restart of the server or a long pause
     pub attempts: u32,
     pub progress: TaskProgress,
-    /// What it has come to, as its kind says it
+    /// Results so far, named by its kind
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub figures: Map<String, Value>,
     /// Why it failed; empty when it did not
@@ -143,13 +143,13 @@ pub struct Task {
 pub struct StartTask {
     /// reclaim, scrub, verify, policy or audit
     pub kind: TaskKind,
-    /// What exactly to do; left out: all of it
+    /// Options of the kind; left out: its defaults
     #[serde(default)]
     #[cfg_attr(feature = "schema", schema(value_type = Object))]
     pub options: Map<String, Value>,
 }
 
-/// What to reclaim. What is left out is the server's choice.
+/// Options of a reclaim. The server chooses those that are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReclaimOptions {
@@ -170,11 +170,11 @@ pub struct ReclaimOptions {
     pub squeeze_min_age_days: Option<u32>,
 }
 
-/// What to verify.
+/// Options of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerifyOptions {
-    /// Of this namespace only.
+    /// This namespace only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// This VM only.

@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Task;
 
-/// What of a restore point lies in the archive, and what bringing it back takes
+/// Archived parts of a restore point, and the cost of bringing them back
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Thaw {
-    /// What has to be thawed before it can be restored; 0: nothing
+    /// Objects to be thawed before it can be restored
     pub objects: u64,
     pub bytes: u64,
-    /// What was asked for and is not there yet
+    /// Objects being thawed
     pub objects_under_way: u64,
     pub bytes_under_way: u64,
-    /// What lies in the archive and was thawed, so that it can be read for now
+    /// Objects that were thawed and can be read
     pub objects_readable: u64,
     pub bytes_readable: u64,
     /// Storage classes of what has to be thawed
@@ -50,7 +50,7 @@ pub struct ThawLine {
     pub what: String,
     /// In US dollars
     pub cost: f64,
-    /// Whether it is not in the sum, because it may not apply
+    /// True when it is not in the sum, because it may not apply
     pub extra: bool,
 }
 

@@ -16,11 +16,11 @@
 #[cfg(test)]
 mod tests;
 
+use holdfast_proto::api::Rules;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned};
 
 use crate::period::Period;
-use crate::rules::Rules;
 
 /// What there is to know of a restore point of one VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

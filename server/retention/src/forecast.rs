@@ -6,10 +6,10 @@
 #[cfg(test)]
 mod tests;
 
+use holdfast_proto::api::Rules;
 use jiff::tz::TimeZone;
 
 use crate::decide::{RestorePoint, decide};
-use crate::rules::Rules;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;

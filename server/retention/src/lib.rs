@@ -4,7 +4,6 @@
 //!
 //! | module | open it for |
 //! |---|---|
-//! | `rules` | what a policy says |
 //! | `decide` | what it keeps, and why |
 //! | `period` | the hour, day, week, month or year that a moment falls in |
 //! | `schedule` | calendar expressions in a time zone |
@@ -21,14 +20,12 @@
 mod decide;
 mod forecast;
 mod period;
-mod rules;
 mod schedule;
 mod simulate;
 
 pub use decide::{Decision, Reason, RestorePoint, decide};
 pub use forecast::{FORECAST_DAYS_MAX, leaving};
 pub use period::Period;
-pub use rules::{KEEP_MAX, KEEP_WITHIN_DAYS_MAX, Rules, RulesError};
 pub use schedule::{EXPRESSION_MAX_BYTES, Schedule, ScheduleError, ZONE_MAX_BYTES, zone};
 pub use simulate::{
     SIMULATED_DAYS_MAX, SIMULATED_ENTRIES_MAX, SIMULATED_RUNS_MAX, SimulateError, SimulatedDay,

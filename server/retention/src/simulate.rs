@@ -8,11 +8,11 @@ mod tests;
 
 use std::collections::HashSet;
 
+use holdfast_proto::api::Rules;
 use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan as _};
 
 use crate::decide::{Reason, RestorePoint, decide};
-use crate::rules::Rules;
 use crate::schedule::Schedule;
 
 /// Days of one simulation at most: ten years.

@@ -170,7 +170,7 @@ fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>,
     Ok(described.collect())
 }
 
-/// What keeps a restore point from being deleted; `None`: nothing.
+/// The lock and the hold of a restore point; `None`: it has neither.
 fn protection(lock: &RetentionLock, lock_time_ms: Option<i64>) -> Option<v1::Protection> {
     let (locked_until_ms, held) = in_force(lock, lock_time_ms);
     if locked_until_ms.is_none() && !held {

@@ -234,7 +234,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// What the audit log calls it.
+    /// Its name in the audit log.
     fn name(&self) -> String {
         format!("{} {}", self.method, self.path)
     }

@@ -46,7 +46,7 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(5);
 /// Between two looks at whether the token and the login still hold.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the making of an answer takes.
+/// The resource that making an answer takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     /// One of a few turns: it counts or walks.
@@ -70,7 +70,7 @@ impl<T: Serialize> Lines<T> {
     /// Waits until there is room. Blocks.
     ///
     /// # Errors
-    /// What ends the answer: no one reads it, its token or login has ended, or the server stops.
+    /// No one reads the answer, its token or login has ended, or the server stops.
     pub(super) fn send(&self, item: &T) -> Result<(), ServiceError> {
         self.check()?;
         self.finish(item)
@@ -85,8 +85,10 @@ impl<T: Serialize> Lines<T> {
         self.runtime.block_on(sent).map_err(|_| ServiceError::shutting_down())
     }
 
-    fn check(&self) -> Result<(), ServiceError> {
-        if *self.app.stopping().borrow() {
+    /// # Errors
+    /// What ends the answer: its reader went away, its token or login has ended, or the server stops.
+    pub(super) fn check(&self) -> Result<(), ServiceError> {
+        if self.queue.is_closed() || *self.app.stopping().borrow() {
             return Err(Stop::ShuttingDown.into());
         }
         if !self.app.auth.still_holds(&self.credential)? {
@@ -119,7 +121,7 @@ fn line<T: Serialize>(line: &Line<T>) -> Result<Bytes, ServiceError> {
 /// Answers with what `work` finds out: as a line, however long that takes, or in one piece, which is due soon.
 ///
 /// # Errors
-/// Those with which `work` ends soon.
+/// Errors with which `work` ends soon.
 pub(super) async fn one<T: Serialize + Send + 'static>(
     state: &HttpState,
     identity: &Identity,
@@ -140,7 +142,7 @@ pub(super) async fn one<T: Serialize + Send + 'static>(
 /// Answers with what `work` sends.
 ///
 /// # Errors
-/// Those with which `work` ends soon.
+/// Errors with which `work` ends soon.
 pub(super) async fn answer<T: Serialize + 'static>(
     state: &HttpState,
     identity: &Identity,

@@ -55,7 +55,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// Whether the caller takes an answer line by line.
+/// True when the caller accepts an answer line by line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AsLines(pub(crate) bool);
 

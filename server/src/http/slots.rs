@@ -42,7 +42,7 @@ pub(super) struct Slots {
     callers: Arc<Shares<TokenId>>,
     /// These, and those that wait for a slot.
     of_token: Arc<Shares<TokenId>>,
-    /// The same of agents: a whole fleet may have one token.
+    /// Requests of agents, answered or waiting: a whole fleet may have one token.
     of_fleet: Arc<Shares<TokenId>>,
     strangers: Arc<Shares<Origin>>,
     of_origin: Arc<Shares<Origin>>,

@@ -58,12 +58,12 @@ fn unfinished(row: &DetailRow, left: u64) -> String {
         0 => format!("It stored {}, of which nothing is known to be left.", bytes(stored)),
         left if left < stored => {
             format!(
-                "It stored {}, of which {} are still there for later runs to use.",
+                "It stored {}, of which at most {} are still there for later runs to use.",
                 bytes(stored),
                 bytes(left)
             )
         }
-        _ => format!("It stored {}, which is still there for later runs to use.", bytes(stored)),
+        _ => format!("It stored {}, which later runs can use while it is there.", bytes(stored)),
     };
     format!("This run made no restore point: {}. {kept}", why.trim_end_matches('.'))
 }
@@ -270,10 +270,10 @@ mod tests {
         let failed = DetailRow { status: RowStatus::Aborted.into(), error: "cut off.".into(), ..done(100) };
         assert_says(
             &said(&failed, &[done(1)], None),
-            &["no restore point", "cut off. It stored 50.0 MiB, which is still there for later runs to use"],
+            &["no restore point", "cut off. It stored 50.0 MiB, which later runs can use while it is there"],
         );
         let left = |left| explain(&failed, false, None, None, left).remove(0);
-        assert_says(&left(20 * MIB), &["It stored 50.0 MiB, of which 20.0 MiB are still there"]);
+        assert_says(&left(20 * MIB), &["It stored 50.0 MiB, of which at most 20.0 MiB are still there"]);
         assert_says(&left(0), &["It stored 50.0 MiB, of which nothing is known to be left."]);
         assert_says(
             &said(&done(100), &[done(90), done(100), done(110)], None),

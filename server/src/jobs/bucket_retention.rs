@@ -165,6 +165,8 @@ impl BucketRetention {
                         if let Some(error) = failed.take() {
                             return Err(error.into());
                         }
+                        // All of them were looked at, whatever steps between were good.
+                        self.tiers.note_retention_failure(None);
                         state.phase = Phase::Waiting;
                         let rest = state.look_took.saturating_mul(REST);
                         return Ok(Step::Idle(rest.clamp(INTERVAL, REST_MAX)));
@@ -190,11 +192,11 @@ impl Job for BucketRetention {
         }
         let mut state = self.state.lock();
         let step = self.work(&mut state, budget);
-        if step.is_err() {
+        if let Err(error) = &step {
             // From the beginning: what was done is in the record.
             state.phase = Phase::Waiting;
+            self.tiers.note_retention_failure(Some(error.to_string()));
         }
-        self.tiers.note_retention_failure(step.as_ref().err().map(ToString::to_string));
         step
     }
 }

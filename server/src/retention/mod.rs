@@ -1,4 +1,4 @@
-//! What is kept and what goes, for the API and for policies that run by schedule: which restore points a call
+//! Decisions about restore points, for the API and for policies that run by schedule: which restore points a call
 //! means, what rules keep of them, and the policies themselves. What rules mean is in `holdfast-retention`; what is
 //! deleted in which order, and what a lock holds against, in the engine.
 //!

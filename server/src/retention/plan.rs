@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use holdfast_engine::catalog::{BackupFilter, BackupRecord, Catalog, PageRequest, RetentionLock};
 use holdfast_engine::ids::{BackupId, NamespaceId};
-use holdfast_retention::{Reason, RestorePoint, Rules, TimeZone, decide};
+use holdfast_proto::api::Rules;
+use holdfast_retention::{Reason, RestorePoint, TimeZone, decide};
 
 use crate::error::ServiceError;
 

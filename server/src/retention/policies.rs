@@ -7,39 +7,12 @@ use holdfast_engine::catalog::{ARCHIVE_DAYS_MAX, Catalog, LOCK_DAYS_MAX, Retenti
 use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::{NamespaceId, PolicyId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::api::{self, SetPolicy};
+use holdfast_proto::api::SetPolicy;
 use holdfast_proto::limits::check_name;
-use holdfast_retention::{Rules, Schedule, zone};
+use holdfast_retention::{Schedule, zone};
 
 use crate::auth::Caller;
 use crate::error::ServiceError;
-
-/// A policy's rules.
-pub(crate) const fn rules(policy: &RetentionPolicy) -> Rules {
-    Rules {
-        keep_last: policy.keep_last,
-        keep_hourly: policy.keep_hourly,
-        keep_daily: policy.keep_daily,
-        keep_weekly: policy.keep_weekly,
-        keep_monthly: policy.keep_monthly,
-        keep_yearly: policy.keep_yearly,
-        keep_within_days: policy.keep_within_days,
-    }
-}
-
-/// Rules that are wanted.
-pub(crate) const fn wanted_rules(rules: api::Rules) -> Rules {
-    let api::Rules {
-        keep_last,
-        keep_hourly,
-        keep_daily,
-        keep_weekly,
-        keep_monthly,
-        keep_yearly,
-        keep_within_days,
-    } = rules;
-    Rules { keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within_days }
-}
 
 /// A policy that says what is wanted. When and by whom it was set is written by the catalog.
 pub(crate) fn of_wanted(wanted: SetPolicy, id: PolicyId, namespace: NamespaceId) -> RetentionPolicy {
@@ -49,13 +22,7 @@ pub(crate) fn of_wanted(wanted: SetPolicy, id: PolicyId, namespace: NamespaceId)
         namespace,
         vm: wanted.vm.filter(|vm| !vm.is_empty()),
         job: wanted.job.filter(|job| !job.is_empty()),
-        keep_last: wanted.rules.keep_last,
-        keep_hourly: wanted.rules.keep_hourly,
-        keep_daily: wanted.rules.keep_daily,
-        keep_weekly: wanted.rules.keep_weekly,
-        keep_monthly: wanted.rules.keep_monthly,
-        keep_yearly: wanted.rules.keep_yearly,
-        keep_within_days: wanted.rules.keep_within_days,
+        rules: wanted.rules,
         schedule: wanted.schedule,
         time_zone: wanted.time_zone,
         lock_days: wanted.lock_days,
@@ -127,7 +94,7 @@ pub(crate) fn check(catalog: &Catalog, policy: &RetentionPolicy) -> Result<(), S
     for (what, name) in named {
         name.map_or(Ok(()), |name| check_name(what, name)).map_err(ServiceError::invalid)?;
     }
-    let rules = rules(policy);
+    let rules = policy.rules;
     if !rules.is_empty() {
         rules.validate().map_err(|error| ServiceError::invalid(error.to_string()))?;
     }

@@ -9,8 +9,9 @@ use holdfast_engine::clock::utc_text;
 use holdfast_engine::ids::{BackupId, NamespaceId, PolicyId};
 use holdfast_engine::{Engine, EngineError};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::Rules;
 use holdfast_proto::details::shell_word;
-use holdfast_retention::{RestorePoint, Rules, TimeZone, leaving, zone};
+use holdfast_retention::{RestorePoint, TimeZone, leaving, zone};
 
 use crate::error::ServiceError;
 use crate::retention::plan::{Decided, decide_vm, each_point};
@@ -99,7 +100,7 @@ impl Work {
             )));
         }
         let zone = zone(&policy.time_zone).map_err(|error| ServiceError::invalid(error.to_string()))?;
-        let rules = policies::rules(policy);
+        let rules = policy.rules;
         let reason = format!("policy {name:?}: {rules}");
         let (namespace, policy, vm) = (policy.namespace, policy.id, policy.vm.clone());
         let subject = Subject::Policy { policy, vm, all };
@@ -207,6 +208,9 @@ pub(crate) fn run_shown(
     work.dry_run = false;
     let mut outcome = Outcome { deleted: 0, ..shown? };
     let doomed = std::mem::take(&mut outcome.doomed);
+    if stop() {
+        return Err(ServiceError::shutting_down());
+    }
     if work.plan(&doomed) != plan {
         let text = "since the dry run, policies or restore points have changed, and nothing was deleted; try it again \
                     with a dry run";
@@ -395,7 +399,7 @@ fn of_vm(
     for policy in policies {
         let Some(points) = governed.get(&policy.id) else { continue };
         let zone = zone(&policy.time_zone).map_err(|error| ServiceError::invalid(error.to_string()))?;
-        found.points.extend(leaving(points, &policies::rules(policy), &zone, now_ms, days));
+        found.points.extend(leaving(points, &policy.rules, &zone, now_ms, days));
     }
     Ok(())
 }

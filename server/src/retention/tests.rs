@@ -6,10 +6,11 @@ use holdfast_catalog::testing::fixture::Fixture;
 use holdfast_engine::catalog::{Catalog, RetentionPolicy};
 use holdfast_engine::clock::Clock as _;
 use holdfast_engine::ids::{NamespaceId, PolicyId};
-use holdfast_retention::{Rules, TimeZone};
+use holdfast_proto::api::Rules;
+use holdfast_retention::TimeZone;
 
 use super::plan::decide_vm;
-use super::policies::{archive_rules, governing, next_run_ms, rules};
+use super::policies::{archive_rules, governing, next_run_ms};
 
 fn policy(number: u8, vm: Option<&str>, job: Option<&str>) -> RetentionPolicy {
     RetentionPolicy {
@@ -18,13 +19,7 @@ fn policy(number: u8, vm: Option<&str>, job: Option<&str>) -> RetentionPolicy {
         namespace: NamespaceId::from_bytes([0; 16]),
         vm: vm.map(str::to_owned),
         job: job.map(str::to_owned),
-        keep_last: 0,
-        keep_hourly: 0,
-        keep_daily: 7,
-        keep_weekly: 0,
-        keep_monthly: 0,
-        keep_yearly: 0,
-        keep_within_days: 0,
+        rules: Rules { keep_daily: 7, ..Rules::default() },
         schedule: "@daily".to_owned(),
         time_zone: String::new(),
         lock_days: 0,
@@ -85,7 +80,7 @@ fn one_that_is_switched_off_decides_and_keeps() {
     assert_eq!(governing(&policies, "web", "nightly").map(|found| found.name.as_str()), Some("p2"));
     assert_eq!(next_run_ms(&policies[1], 0), None);
     assert_eq!(next_run_ms(&policies[0], 0), Some(86_400_000));
-    assert_eq!(rules(&policies[0]).to_string(), "keep-daily 7");
+    assert_eq!(policies[0].rules.to_string(), "keep-daily 7");
 }
 
 /// (L7) One night's clock was five days ahead, and that night's restore point lacks a disk. The ones after it are

@@ -344,7 +344,7 @@ impl Audit<'_> {
             && is_comparable(there, sent)
         {
             // (T21) What could not be read once has this checksum ever after.
-            let is_read = there == sent && known.flaw == Some(Flaw::Content);
+            let is_read = there == sent && known.flaw.as_ref().is_some_and(Flaw::is_loss);
             return if is_read { self.reads_as(known, sent) } else { Ok(Some(there == sent)) };
         }
         // (T20) Without a checksum where one was sent it is not what was sent, unless it reads like that.

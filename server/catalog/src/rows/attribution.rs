@@ -32,7 +32,7 @@ pub struct CountedShare {
     pub backup: BackupId,
     /// When the round was.
     pub at_ms: i64,
-    /// What only it had then; `None`: its VM has a newer backup that the round did not know, which may have most of it.
+    /// Bytes that only it had then; `None`: its VM has a newer backup that the round did not know, which may have most of it.
     pub exclusive_bytes: Option<u64>,
     pub attributed_bytes: u64,
 }

@@ -1,5 +1,6 @@
 //! What keeps restore points from being deleted, and what decides which are.
 
+use holdfast_proto::api::Rules;
 use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
 
 use super::NamespaceRecord;
@@ -100,7 +101,7 @@ pub struct Rename {
 }
 
 /// What is kept of the restore points in its scope, when the others are deleted, and for how long new ones are locked.
-/// `holdfast-retention` gives the counts their meaning.
+/// `holdfast-retention` gives the rules their meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionPolicy {
     pub id: PolicyId,
@@ -111,13 +112,7 @@ pub struct RetentionPolicy {
     pub vm: Option<String>,
     /// Only restore points of this job; `None`: of every job. Where a VM is named as well, both must hold.
     pub job: Option<String>,
-    pub keep_last: u32,
-    pub keep_hourly: u32,
-    pub keep_daily: u32,
-    pub keep_weekly: u32,
-    pub keep_monthly: u32,
-    pub keep_yearly: u32,
-    pub keep_within_days: u32,
+    pub rules: Rules,
     /// A calendar expression; empty: it is run by hand only.
     pub schedule: String,
     /// An IANA name, such as `Europe/Berlin`.

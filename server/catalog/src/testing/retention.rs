@@ -1,5 +1,6 @@
 //! Deletions, locks, holds, the lock clock, and policies.
 
+use holdfast_proto::api::Rules;
 use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, PolicyId};
 
@@ -76,13 +77,15 @@ pub(super) fn policy(f: &Fixture, name: &str, lock_days: u32) -> RetentionPolicy
         namespace: f.default.id,
         vm: None,
         job: None,
-        keep_last: 3,
-        keep_hourly: 0,
-        keep_daily: 7,
-        keep_weekly: 4,
-        keep_monthly: 12,
-        keep_yearly: 1,
-        keep_within_days: 2,
+        rules: Rules {
+            keep_last: 3,
+            keep_daily: 7,
+            keep_weekly: 4,
+            keep_monthly: 12,
+            keep_yearly: 1,
+            keep_within_days: 2,
+            ..Rules::default()
+        },
         schedule: "0 3 * * *".into(),
         time_zone: "Europe/Berlin".into(),
         lock_days,
@@ -400,7 +403,7 @@ fn policies_are_kept_as_they_were_set(f: &Fixture) {
     assert_eq!(f.policies(Some(&[])).unwrap(), []);
     assert_eq!(f.policy(a.id).unwrap(), Some(as_set(&a)));
     a.name = "c".into();
-    a.keep_last = 9;
+    a.rules.keep_last = 9;
     f.set_policy(&a, "admin").unwrap();
     assert_eq!(f.policies(Some(&[f.default.id])).unwrap(), [as_set(&b), as_set(&a)]);
     let twin = RetentionPolicy { id: PolicyId(f.ulid()), ..a.clone() };

@@ -7,6 +7,7 @@ use holdfast_catalog::{
     AuditEntry, Catalog, CatalogError, LockChange, PageRequest, RetentionLock, RetentionPolicy,
 };
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::Rules;
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::{BackupId, PolicyId};
 use holdfast_volume::testing::{Fault, FaultyVolume, OpKind};
@@ -75,13 +76,7 @@ pub(super) fn policy(engine: &Engine, lock_days: u32) -> RetentionPolicy {
         namespace: namespace(engine),
         vm: None,
         job: None,
-        keep_last: 1,
-        keep_hourly: 0,
-        keep_daily: 0,
-        keep_weekly: 0,
-        keep_monthly: 0,
-        keep_yearly: 0,
-        keep_within_days: 0,
+        rules: Rules { keep_last: 1, ..Rules::default() },
         schedule: String::new(),
         time_zone: "UTC".into(),
         lock_days,

@@ -24,7 +24,7 @@ use crate::reading::{self, Wanted};
 /// For which a walk over recipes may go on: an answer must begin within 30 s.
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// The same where the answer has begun: a walk over 10 TB takes minutes.
+/// Limit of a walk whose answer has begun: over 10 TB it takes minutes.
 const AT_MOST_WAITING: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -100,7 +100,7 @@ pub(super) async fn start(
 
 /// A task that thaws a restore point
 ///
-/// For whoever may restore it, also once the task has ended.
+/// Shown to every token that may restore it, also once the task has ended.
 #[utoipa::path(get, path = "/backups/{id}/thaw/{task}", tag = "backups",
     params(("id" = String, Path, description = "The restore point's id"), ("task" = String, Path, description = "The task's id")),
     responses((status = 200, description = "The task", body = Task)))]

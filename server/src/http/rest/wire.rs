@@ -40,9 +40,9 @@ pub(super) struct Sums {
     pub(super) wire_bytes: u64,
     pub(super) chunks: u64,
     pub(super) new_chunks: u64,
-    /// Of the rows that are done: bytes / new_bytes, with those of the attempts before them that failed; null: nothing was new
+    /// bytes / new_bytes of the rows that are done and of the failed attempts before them; null: nothing was new
     pub(super) global_factor: Option<f64>,
-    /// The same rows' new_bytes / post_lc; null: nothing was stored
+    /// new_bytes / post_lc of the same rows; null: nothing was stored
     pub(super) local_factor: Option<f64>,
     /// The total factor: done_bytes / done_post_lc; null: nothing was stored
     #[serde(rename = "bytes/post_lc")]

@@ -71,7 +71,7 @@ async fn call(fixture: &Fixture, token: &str, name: &str, backup: &str, vm: &str
     fixture.ask_as_agent(ask.json(&body)).await.outcome()
 }
 
-/// What a policy of the namespace "mine" is to say.
+/// A policy of the namespace "mine".
 fn policy(name: &str, vm: Option<&str>, keep_last: u32) -> Value {
     json!({ "namespace": "mine", "name": name, "vm": vm, "rules": { "keep_last": keep_last }, "enabled": true })
 }
@@ -223,7 +223,7 @@ pub(super) fn audited(fixture: &Fixture, action: &str) -> Vec<(String, String)> 
     entries.map(|entry| (entry.object, entry.detail)).collect()
 }
 
-/// What someone tries who may not is worth knowing, at both doors: once, however often it is tried.
+/// A refused call is noted at both doors: once, however often it is tried.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_are_refused_are_in_the_audit_log() {
     let fixture = Fixture::start().await;
@@ -331,7 +331,7 @@ async fn a_run_ends_when_policies_change() {
     fixture.server.stop().await.unwrap();
 }
 
-/// What keeps the last restore point only.
+/// A policy that keeps the last restore point only.
 fn last_only() -> Value {
     policy("all", None, 1)
 }

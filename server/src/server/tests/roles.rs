@@ -20,7 +20,7 @@ enum Rpc {
     ReportChunks,
 }
 
-/// As many as the protocol has; a new call must be added here.
+/// Every call of the protocol; a new one must be added here.
 const ALL: [Rpc; 14] = [
     Rpc::Hello,
     Rpc::Start,

@@ -137,6 +137,15 @@ fn what_lies_there_alone_is_read_once_a_year() {
     let found = audit(None);
     assert_eq!((found.findings(), found.back), (vec![], vec![]));
     assert_eq!(world.record().flaws_count().unwrap(), 1, "it is lost still");
+    // Gone for a while, and there again as it always was.
+    world.stored.remove(&name(&container(1))).unwrap();
+    assert_eq!(audit(None).findings(), [(container(1), Flaw::Missing, Outcome::Lost)]);
+    put(&world.stored, &container(1), &[7; 4000]);
+    for nth in [2, 3] {
+        world.bucket.fail_next(OpKind::Read, nth, Fault::Torn);
+    }
+    let found = audit(None);
+    assert_eq!((found.findings(), found.back), (vec![(container(1), Flaw::Content, Outcome::Lost)], vec![]));
     // Torn no more.
     let found = audit(None);
     assert_eq!((found.findings(), found.back), (vec![], vec![container(1)]));

@@ -600,7 +600,7 @@ fn protected_bytes_follow_the_latest_restore_points(f: &Fixture) {
     }
 }
 
-/// What was looked at last on a day counts.
+/// The last look of a day counts.
 fn space_is_kept_by_day(f: &Fixture) {
     assert_eq!(f.space_days(i32::MIN, i32::MAX).unwrap(), []);
     let space = |day, data_bytes| SpaceDay {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use holdfast_catalog::{Catalog, RetentionPolicy};
+use holdfast_proto::api::Rules;
 use holdfast_proto::{ErrorCode, Fingerprint};
 use holdfast_types::clock::{Clock as _, ManualClock};
 use holdfast_types::ids::{BackupId, ContainerClass, ContainerId, PolicyId, RepositoryId};
@@ -215,13 +216,7 @@ impl World {
             namespace: namespace(&engine),
             vm: Some(vm_name(LOCKED_VM)),
             job: None,
-            keep_last: 2,
-            keep_hourly: 0,
-            keep_daily: 0,
-            keep_weekly: 0,
-            keep_monthly: 0,
-            keep_yearly: 0,
-            keep_within_days: 0,
+            rules: Rules { keep_last: 2, ..Rules::default() },
             schedule: String::new(),
             time_zone: "UTC".into(),
             lock_days: 2,

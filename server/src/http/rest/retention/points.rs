@@ -234,7 +234,7 @@ async fn change_all_held(
     .await
 }
 
-/// What changes those restore points for that token, and says which it has changed.
+/// Restore points that were changed.
 type Changed = Result<Vec<BackupId>, EngineError>;
 
 fn change_all(

@@ -12,8 +12,8 @@ use holdfast_engine::catalog::{NamespaceRecord, RetentionPolicy};
 use holdfast_engine::ids::{BackupId, PolicyId};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::api::{
-    Decision, Forget, Line, Policy, PolicyRun, Rules, RunPart, RunPolicy, SetPolicy, SimulatePolicy,
-    SimulatedDay, SimulatedPoint, Simulation, Time,
+    Decision, Forget, Line, Policy, PolicyRun, RunPart, RunPolicy, SetPolicy, SimulatePolicy, SimulatedDay,
+    SimulatedPoint, Simulation, Time,
 };
 use holdfast_proto::limits::{FORGET_VMS_MAX, check_name};
 use holdfast_retention::{Reason, Schedule, simulate as simulated, zone};
@@ -169,7 +169,7 @@ fn simulated_days(
             from.as_millisecond()
         }
     };
-    let rules = policies::wanted_rules(wanted.rules);
+    let rules = wanted.rules;
     if !rules.is_empty() {
         rules.validate().map_err(|error| invalid(&error))?;
     }
@@ -200,19 +200,19 @@ pub(in crate::http::rest) async fn run(
     At(text): At<String>,
     Body(wanted): Body<RunPolicy>,
 ) -> Result<Response, ServiceError> {
-    let caller = identity.caller.clone();
+    let (caller, dry_run) = (identity.caller.clone(), wanted.dry_run);
     let work = move |app: &App| {
         let (policy, _) = find(app, &caller, Action::Operate, &text)?;
         let work = Work::of_policy(app.catalog(), &policy, &caller.token.name, wanted.dry_run)?;
         Ok((work, wanted.plan))
     };
-    carried_out(&state, &identity, as_lines, work).await
+    carried_out(&state, &identity, (as_lines, dry_run), work).await
 }
 
 /// Forget restore points
 ///
-/// Those of some VMs that the given rules do not keep are deleted, unless it is a dry run; that is for admins. Policies decide
-/// nothing here. Lines are as those of a policy's run.
+/// Deletes restore points of some VMs that the given rules do not keep, unless it is a dry run; deleting is for admins. Policies
+/// decide nothing here. Lines are as those of a policy's run.
 #[utoipa::path(post, path = "/restore-points/forget", tag = "retention", request_body = Forget,
     responses((status = 200, description = "What was decided",
         content((PolicyRun = "application/json"), (Line<RunPart> = "application/x-ndjson")))))]
@@ -222,9 +222,9 @@ pub(in crate::http::rest) async fn forget(
     as_lines: AsLines,
     Body(wanted): Body<Forget>,
 ) -> Result<Response, ServiceError> {
-    let caller = identity.caller.clone();
+    let (caller, dry_run) = (identity.caller.clone(), wanted.dry_run);
     let work = move |app: &App| Ok((work_by_hand(app, &caller, wanted)?, None));
-    carried_out(&state, &identity, as_lines, work).await
+    carried_out(&state, &identity, (as_lines, dry_run), work).await
 }
 
 /// Rules that the caller makes up: to delete by them is deleting by hand.
@@ -243,7 +243,7 @@ fn work_by_hand(app: &App, caller: &Caller, wanted: Forget) -> Result<Work, Serv
     vms.sort_unstable();
     vms.dedup();
     let job = name("job", wanted.job)?;
-    let rules = policies::wanted_rules(wanted.rules);
+    let rules = wanted.rules;
     rules.validate().map_err(|error| ServiceError::invalid(error.to_string()))?;
     let zone = zone(&wanted.time_zone).map_err(|error| ServiceError::invalid(error.to_string()))?;
     let why = if wanted.reason.is_empty() { "forget" } else { &wanted.reason };
@@ -262,7 +262,7 @@ fn work_by_hand(app: &App, caller: &Caller, wanted: Forget) -> Result<Work, Serv
 async fn carried_out(
     state: &HttpState,
     identity: &Identity,
-    AsLines(as_lines): AsLines,
+    (AsLines(as_lines), dry_run): (AsLines, bool),
     work: impl FnOnce(&App) -> Result<(Work, Option<String>), ServiceError> + Send + 'static,
 ) -> Result<Response, ServiceError> {
     if as_lines {
@@ -274,10 +274,16 @@ async fn carried_out(
                 told.is_ok()
             };
             let run = carry_out(app, work(app)?, &|| lines.is_over(), &mut tell, choice::by_deleting)?;
-            told?;
-            lines.send(&RunPart::Run(run))
+            if dry_run {
+                told?;
+                return lines.send(&RunPart::Run(run));
+            }
+            // What was deleted is told, and then what cut the run short.
+            lines.finish(&RunPart::Run(run))?;
+            told.and_then(|()| lines.check())
         };
-        return ndjson::answer(state, identity, Takes::Turn, work).await;
+        let takes = if dry_run { Takes::Turn } else { Takes::Slot };
+        return ndjson::answer(state, identity, takes, work).await;
     }
     let run = move |app: &Arc<App>| {
         let mut decisions = Vec::new();
@@ -292,7 +298,7 @@ async fn carried_out(
     Ok(Json(state.app.blocking(run).await?).into_response())
 }
 
-/// What counts the bytes that deleting frees.
+/// Counts the bytes that deleting frees.
 type Count = fn(&Engine, &[BackupId], &(dyn Fn() -> bool + Sync)) -> Result<Option<u64>, ServiceError>;
 
 /// Returns what comes of it, without the decisions.
@@ -361,15 +367,7 @@ fn shown(policy: RetentionPolicy, namespace: String, now_ms: i64) -> Policy {
     Policy {
         id: policy.id.to_string(),
         namespace,
-        rules: Rules {
-            keep_last: policy.keep_last,
-            keep_hourly: policy.keep_hourly,
-            keep_daily: policy.keep_daily,
-            keep_weekly: policy.keep_weekly,
-            keep_monthly: policy.keep_monthly,
-            keep_yearly: policy.keep_yearly,
-            keep_within_days: policy.keep_within_days,
-        },
+        rules: policy.rules,
         next_run: policies::next_run_ms(&policy, now_ms).map(Time::new),
         name: policy.name,
         vm: policy.vm,

@@ -3,7 +3,7 @@
 //! What is expected is written down here by hand, apart from the table that the server checks by; a test holds
 //! this list against the OpenAPI document, so that an endpoint cannot be forgotten.
 
-use holdfast_proto::api::LINES;
+use holdfast_proto::api::{LINES, Rules};
 use serde_json::json;
 
 use holdfast_engine::catalog::TaskKind;
@@ -44,7 +44,7 @@ use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Opera
 /// In place of a query: the answer is to be in lines.
 const IN_LINES: &str = "in lines";
 
-/// The same: no dry run.
+/// A body without a dry run.
 const FOR_GOOD: &str = "for good";
 
 /// Method, path as documented, what is asked (`{…}` filled in), who, foreign.
@@ -243,13 +243,7 @@ impl Seeded {
             name,
             namespace,
             job: None,
-            keep_last: 1,
-            keep_hourly: 0,
-            keep_daily: 0,
-            keep_weekly: 0,
-            keep_monthly: 0,
-            keep_yearly: 0,
-            keep_within_days: 0,
+            rules: Rules { keep_last: 1, ..Rules::default() },
             schedule: String::new(),
             time_zone: String::new(),
             lock_days: 0,

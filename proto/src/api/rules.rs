@@ -1,6 +1,8 @@
-//! What a policy says.
+//! Rules of retention: how many restore points are kept.
 
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// The most that one rule can ask for: an hourly backup for eleven years.
 pub const KEEP_MAX: u32 = 100_000;
@@ -8,23 +10,26 @@ pub const KEEP_MAX: u32 = 100_000;
 /// The longest time to keep everything for: a century.
 pub const KEEP_WITHIN_DAYS_MAX: u32 = 36_525;
 
-/// How many restore points to keep of each kind. A restore point stays when at least one rule keeps it; 0 switches a
-/// rule off.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+/// How many restore points to keep of each kind
+///
+/// A restore point stays when at least one rule keeps it; 0 switches a rule off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
 pub struct Rules {
-    /// The newest ones, whenever they were made.
+    /// The newest ones, whenever they were made
     pub keep_last: u32,
-    /// The newest one of each of the newest hours that have one.
+    /// The newest one of each of the newest hours that have one
     pub keep_hourly: u32,
-    /// Likewise of days,
+    /// Likewise of days
     pub keep_daily: u32,
-    /// of weeks, which begin on Monday (ISO 8601),
+    /// Likewise of weeks, which begin on Monday (ISO 8601)
     pub keep_weekly: u32,
-    /// of months,
+    /// Likewise of months
     pub keep_monthly: u32,
-    /// and of years.
+    /// Likewise of years
     pub keep_yearly: u32,
-    /// All that were made within so many days before the newest one.
+    /// All that were made within so many days before the newest one
     pub keep_within_days: u32,
 }
 
@@ -42,7 +47,7 @@ pub enum RulesError {
 }
 
 impl Rules {
-    /// Whether no rule says anything. Such rules keep everything.
+    /// Returns true if no rule is on. Such rules keep everything.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -60,7 +65,7 @@ impl Rules {
         ]
     }
 
-    /// Rules that something may be deleted by.
+    /// Checks that something may be deleted by these rules.
     ///
     /// # Errors
     /// Says which number is out of range, or that there is none.
