@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use points::{
     ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints,
-    HoldReason, LockPoint, LockPoints,
+    LockPoints,
 };
 pub use policies::{
     Decision, Forget, Policy, PolicyRun, RunPart, RunPolicy, SetPolicy, SimulatePolicy, SimulatedDay,

@@ -90,14 +90,6 @@ pub struct DeletedPoints {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct LockPoint {
-    /// RFC 3339
-    pub until: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct LockPoints {
     /// IDs of restore points: 1 to 1000
     pub ids: Vec<String>,
@@ -109,14 +101,6 @@ pub struct LockPoints {
     pub vm: String,
     /// RFC 3339
     pub until: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct HoldReason {
-    /// For the audit log
-    pub reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

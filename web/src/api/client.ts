@@ -135,12 +135,5 @@ export const postTo = <P extends PathOf<"POST">>(
   body: Operation<"POST", P>["body"],
 ): Promise<Operation<"POST", P>["answer"]> => request(url(fill(path, params)), { method: "POST", body: body ?? {} });
 
-/** A DELETE that says something, such as why. */
-export const removeWith = <P extends PathOf<"DELETE">>(
-  path: P,
-  params: Operation<"DELETE", P>["path"],
-  body: Operation<"DELETE", P>["body"],
-): Promise<Operation<"DELETE", P>["answer"]> => request(url(fill(path, params)), { method: "DELETE", body });
-
 export const remove = <P extends PathOf<"DELETE">>(path: P, params: Operation<"DELETE", P>["path"]): Promise<void> =>
   request(url(fill(path, params)), { method: "DELETE" });

@@ -2,7 +2,7 @@
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 
-import { post, postTo, put, remove, removeWith } from "./client";
+import { post, postTo, put, remove } from "./client";
 import { ONCE, useChange, useGet } from "./queries";
 import type { SetPolicy, SimulatePolicy } from "./schema";
 
@@ -16,10 +16,10 @@ const POINTS = ["backups", "tokens"] as const;
 export const useDeletePoints = () =>
   useChange(POINTS, ({ ids, reason }: { ids: readonly string[]; reason: string }) => post("/restore-points/delete", { ids: [...ids], reason }));
 
-export const useLock = (id: string) => useChange(POINTS, (until: string) => postTo("/restore-points/{id}/lock", { id }, { until }));
-export const useHold = (id: string) => useChange(POINTS, (reason: string) => postTo("/restore-points/{id}/hold", { id }, { reason }));
+export const useLock = (id: string) => useChange(POINTS, (until: string) => post("/restore-points/lock", { ids: [id], until }));
+export const useHold = (id: string) => useChange(POINTS, (reason: string) => post("/restore-points/hold", { ids: [id], reason }));
 export const useReleaseHold = (id: string) =>
-  useChange(POINTS, (reason: string) => removeWith("/restore-points/{id}/hold", { id }, { reason }));
+  useChange(POINTS, (reason: string) => post("/restore-points/release", { ids: [id], reason }));
 
 export const usePolicies = (namespace: string) => useGet("policies", "/policies", { namespace });
 

@@ -197,8 +197,8 @@ describe("restore points", () => {
 
   it("are held and released with a reason", async () => {
     const log = open([backup(0), HELD], {
-      "POST /restore-points/01JBACKUP0/hold": freed(0, [HELD]).points[0],
-      "DELETE /restore-points/01JBACKUP2/hold": freed(0, [backup(2)]).points[0],
+      "POST /restore-points/hold": { changed: ["01JBACKUP0"] },
+      "POST /restore-points/release": { changed: ["01JBACKUP2"] },
     });
     const user = userEvent.setup();
     const [first, second] = await screen.findAllByRole("button", { name: "Commands" });
@@ -215,10 +215,10 @@ describe("restore points", () => {
     await user.type(screen.getByLabelText(/Reason/), "closed");
     await user.click(screen.getByRole("button", { name: "Release" }));
     await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
-    const said = log.filter((each) => each.path.endsWith("/hold")).map(({ method, path, body }) => [method, path, JSON.parse(body)]);
+    const said = log.filter(({ method }) => method === "POST").map(({ path, body }) => [path, JSON.parse(body)]);
     expect(said).toEqual([
-      ["POST", "/restore-points/01JBACKUP0/hold", { reason: "audit" }],
-      ["DELETE", "/restore-points/01JBACKUP2/hold", { reason: "closed" }],
+      ["/restore-points/hold", { ids: ["01JBACKUP0"], reason: "audit" }],
+      ["/restore-points/release", { ids: ["01JBACKUP2"], reason: "closed" }],
     ]);
   });
 });

@@ -1,8 +1,5 @@
 //! Restore points: what deleting them frees, deleting, locks and holds.
 
-use std::sync::Arc;
-
-use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use holdfast_engine::catalog::token::Action;
@@ -10,8 +7,8 @@ use holdfast_engine::catalog::{BackupRecord, RetentionLock};
 use holdfast_engine::ids::BackupId;
 use holdfast_engine::{Engine, EngineError};
 use holdfast_proto::api::{
-    ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints,
-    HoldReason, Line, LockPoint, LockPoints, Time,
+    ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints, Line,
+    LockPoints, Time,
 };
 
 use crate::activity::Change;
@@ -21,7 +18,7 @@ use crate::error::ServiceError;
 use crate::http::HttpState;
 use crate::http::access::Identity;
 use crate::http::ndjson::{self, Takes};
-use crate::http::query::{AsLines, At, Body, id};
+use crate::http::query::{AsLines, Body, id};
 use crate::retention::choice;
 use crate::retention::plan::in_force;
 use crate::retention::run::delete_free;
@@ -106,7 +103,7 @@ pub(in crate::http::rest) async fn delete(
 #[utoipa::path(post, path = "/restore-points/lock", tag = "retention", request_body = LockPoints,
     responses((status = 200, description = "They are locked",
         content((ChangedPoints = "application/json"), (Line<ChangedPoints> = "application/x-ndjson")))))]
-pub(in crate::http::rest) async fn lock_all(
+pub(in crate::http::rest) async fn lock(
     State(state): State<HttpState>,
     identity: Identity,
     as_lines: AsLines,
@@ -116,7 +113,7 @@ pub(in crate::http::rest) async fn lock_all(
     ndjson::one(&state, &identity, (as_lines, Takes::Slot), move |app, _| {
         let until_ms = until_ms(&wanted.until)?;
         let chosen = (wanted.ids.as_slice(), wanted.namespace.as_deref(), wanted.vm.as_str());
-        change_all(app, &caller, chosen, |ids, who| app.engine.lock_backups(ids, until_ms, who))
+        change(app, &caller, chosen, |ids, who| app.engine.lock_backups(ids, until_ms, who))
     })
     .await
 }
@@ -127,13 +124,13 @@ pub(in crate::http::rest) async fn lock_all(
 #[utoipa::path(post, path = "/restore-points/hold", tag = "retention", request_body = HoldPoints,
     responses((status = 200, description = "They are held",
         content((ChangedPoints = "application/json"), (Line<ChangedPoints> = "application/x-ndjson")))))]
-pub(in crate::http::rest) async fn hold_all(
+pub(in crate::http::rest) async fn hold(
     State(state): State<HttpState>,
     identity: Identity,
     as_lines: AsLines,
     Body(wanted): Body<HoldPoints>,
 ) -> Result<Response, ServiceError> {
-    change_all_held(&state, &identity, as_lines, wanted, Engine::hold_backups).await
+    change_held(&state, &identity, as_lines, wanted, Engine::hold_backups).await
 }
 
 /// Release the holds of restore points
@@ -142,82 +139,19 @@ pub(in crate::http::rest) async fn hold_all(
 #[utoipa::path(post, path = "/restore-points/release", tag = "retention", request_body = HoldPoints,
     responses((status = 200, description = "They are released",
         content((ChangedPoints = "application/json"), (Line<ChangedPoints> = "application/x-ndjson")))))]
-pub(in crate::http::rest) async fn release_all(
+pub(in crate::http::rest) async fn release(
     State(state): State<HttpState>,
     identity: Identity,
     as_lines: AsLines,
     Body(wanted): Body<HoldPoints>,
 ) -> Result<Response, ServiceError> {
-    change_all_held(&state, &identity, as_lines, wanted, Engine::release_holds).await
+    change_held(&state, &identity, as_lines, wanted, Engine::release_holds).await
 }
 
-/// Lock a restore point
-///
-/// Until then no one can delete it. A lock never gets shorter: one that lasts longer stays as it is.
-#[utoipa::path(post, path = "/restore-points/{id}/lock", tag = "retention", request_body = LockPoint,
-    params(("id" = String, Path, description = "The restore point's id")),
-    responses((status = 200, description = "The restore point", body = ChosenPoint)))]
-pub(in crate::http::rest) async fn lock(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
-    At(text): At<String>,
-    Body(wanted): Body<LockPoint>,
-) -> Result<Json<ChosenPoint>, ServiceError> {
-    app.blocking(move |app| {
-        let until_ms = until_ms(&wanted.until)?;
-        change(app, &caller, text, |ids, who| app.engine.lock_backups(ids, until_ms, who))
-    })
-    .await
-}
-
-/// Hold a restore point
-///
-/// It cannot be deleted until the hold is released. One that is held stays as it is.
-#[utoipa::path(post, path = "/restore-points/{id}/hold", tag = "retention", request_body = HoldReason,
-    params(("id" = String, Path, description = "The restore point's id")),
-    responses((status = 200, description = "The restore point", body = ChosenPoint)))]
-pub(in crate::http::rest) async fn hold(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
-    At(text): At<String>,
-    Body(wanted): Body<HoldReason>,
-) -> Result<Json<ChosenPoint>, ServiceError> {
-    change_held(&app, caller, text, wanted.reason, Engine::hold_backups).await
-}
-
-/// Release a restore point's hold
-///
-/// Its lock, if it has one, stays.
-#[utoipa::path(delete, path = "/restore-points/{id}/hold", tag = "retention", request_body = HoldReason,
-    params(("id" = String, Path, description = "The restore point's id")),
-    responses((status = 200, description = "The restore point", body = ChosenPoint)))]
-pub(in crate::http::rest) async fn release_hold(
-    State(app): State<Arc<App>>,
-    Identity { caller, .. }: Identity,
-    At(text): At<String>,
-    Body(wanted): Body<HoldReason>,
-) -> Result<Json<ChosenPoint>, ServiceError> {
-    change_held(&app, caller, text, wanted.reason, Engine::release_holds).await
-}
-
-/// What the engine does to holds: which restore points, the reason, who.
+/// A change of holds by the engine: which restore points, the reason, who.
 type HoldChange = fn(&Engine, &[BackupId], &str, &str) -> Result<Vec<BackupId>, EngineError>;
 
 async fn change_held(
-    app: &Arc<App>,
-    caller: Caller,
-    text: String,
-    reason: String,
-    engine_change: HoldChange,
-) -> Result<Json<ChosenPoint>, ServiceError> {
-    app.blocking(move |app| {
-        choice::check_reason(&reason, true)?;
-        change(app, &caller, text, |ids, who| engine_change(&app.engine, ids, &reason, who))
-    })
-    .await
-}
-
-async fn change_all_held(
     state: &HttpState,
     identity: &Identity,
     as_lines: AsLines,
@@ -229,7 +163,7 @@ async fn change_all_held(
         let HoldPoints { ids, namespace, vm, reason } = &wanted;
         choice::check_reason(reason, true)?;
         let chosen = (ids.as_slice(), namespace.as_deref(), vm.as_str());
-        change_all(app, &caller, chosen, |ids, who| engine_change(&app.engine, ids, reason, who))
+        change(app, &caller, chosen, |ids, who| engine_change(&app.engine, ids, reason, who))
     })
     .await
 }
@@ -237,7 +171,7 @@ async fn change_all_held(
 /// Restore points that were changed.
 type Changed = Result<Vec<BackupId>, EngineError>;
 
-fn change_all(
+fn change(
     app: &App,
     caller: &Caller,
     chosen: Chosen<'_>,
@@ -247,20 +181,6 @@ fn change_all(
     let changed = change(&ids(&points), &caller.token.name)?;
     app.activity.note(Change::Backup);
     Ok(ChangedPoints { changed: texts(&changed) })
-}
-
-fn change(
-    app: &App,
-    caller: &Caller,
-    text: String,
-    change: impl FnOnce(&[BackupId], &str) -> Changed,
-) -> Result<Json<ChosenPoint>, ServiceError> {
-    let asked = [text];
-    change_all(app, caller, (&asked, None, ""), change)?;
-    let lock_time_ms = app.catalog().lock_time()?;
-    let now = chosen(app, caller, Action::Retain, (&asked, None, ""))?.pop();
-    let now = now.ok_or_else(|| ServiceError::defect("a restore point that was changed is gone"))?;
-    Ok(Json(described(&now, lock_time_ms)))
 }
 
 /// IDs, namespace and VM, as a request has them.

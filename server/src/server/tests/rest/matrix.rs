@@ -106,9 +106,6 @@ const CALLS: &[Call] = &[
     ("POST", "/restore-points/lock", "", Admins, Shown),
     ("POST", "/restore-points/hold", "", Admins, Shown),
     ("POST", "/restore-points/release", "", Admins, Shown),
-    ("POST", "/restore-points/{id}/lock", "", Admins, Shown),
-    ("POST", "/restore-points/{id}/hold", "", Admins, Shown),
-    ("DELETE", "/restore-points/{id}/hold", "", Admins, Shown),
     ("GET", "/policies", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/policies", "?namespace=mine&name=standing", EveryRole, Forbidden),
     ("POST", "/policies", "", Admins, Shown),
@@ -164,11 +161,7 @@ impl Seeded {
     /// The request, with everything it needs to succeed but the token.
     fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
         let id = match path {
-            "/backups/{id}"
-            | "/backups/{id}/thaw"
-            | "/backups/{id}/thaw/{task}"
-            | "/restore-points/{id}/lock"
-            | "/restore-points/{id}/hold" => self.backup.clone(),
+            "/backups/{id}" | "/backups/{id}/thaw" | "/backups/{id}/thaw/{task}" => self.backup.clone(),
             "/policies/{id}" | "/policies/{id}/run" => self.policy(),
             "/details/{id}" => self.row.clone(),
             "/tokens/{id}" => {
@@ -498,9 +491,6 @@ fn entry(method: &str, path: &str) -> &'static str {
         ("POST", "/restore-points/lock") => "backup.lock",
         ("POST", "/restore-points/hold") => "backup.hold",
         ("POST", "/restore-points/release") => "backup.release",
-        ("POST", "/restore-points/{id}/lock") => "backup.lock",
-        ("POST", "/restore-points/{id}/hold") => "backup.hold",
-        ("DELETE", "/restore-points/{id}/hold") => "backup.release",
         ("POST", "/policies") => "policy.set",
         ("PUT", "/policies/{id}") => "policy.set",
         ("DELETE", "/policies/{id}") => "policy.remove",
