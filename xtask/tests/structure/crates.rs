@@ -12,7 +12,7 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
     ("holdfast-s3", "server/s3", &["holdfast-volume"]),
     ("holdfast-tiers", "server/tiers", &["holdfast-types", "holdfast-volume"]),
     ("holdfast-catalog", "server/catalog", &["holdfast-proto", "holdfast-types"]),
-    ("holdfast-retention", "server/retention", &[]),
+    ("holdfast-retention", "server/retention", &["holdfast-proto"]),
     (
         "holdfast-engine",
         "server/engine",
