@@ -344,7 +344,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::config::{Layer, resolve};
 
     /// A machine of 8 GiB with these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
@@ -393,9 +392,8 @@ mod tests {
         assert_eq!(found(&[own, none], None).0, 8192);
     }
 
-    fn divide(mib: u64, layer: &Layer) -> Result<Budget, NotEnoughMemory> {
-        let settings = resolve(layer, None, &|_| None).unwrap().settings;
-        Budget::divide(MemoryLimit { bytes: mib * MIB, source: LimitSource::Setting }, &settings)
+    fn divide(mib: u64, settings: &Settings) -> Result<Budget, NotEnoughMemory> {
+        Budget::divide(MemoryLimit { bytes: mib * MIB, source: LimitSource::Setting }, settings)
     }
 
     /// Everything at its bound at once.
@@ -416,12 +414,13 @@ mod tests {
 
     #[test]
     fn the_parts_are_never_more_than_the_whole() {
-        let with_bucket = Layer { s3: Some("s3://abc".into()), s3_copies: Some(32), ..Layer::default() };
+        let with_bucket = Settings { s3: Some("s3://abc".into()), s3_copies: 32, ..Settings::default() };
         let sizes = || (640..4096).step_by(37).chain([8192, 65_536, 1 << 20]);
-        let all =
-            sizes().map(|mib| (mib, Layer::default())).chain(sizes().map(|mib| (mib, with_bucket.clone())));
-        for (mib, layer) in all {
-            let budget = divide(mib, &layer).unwrap();
+        let all = sizes()
+            .map(|mib| (mib, Settings::default()))
+            .chain(sizes().map(|mib| (mib, with_bucket.clone())));
+        for (mib, settings) in all {
+            let budget = divide(mib, &settings).unwrap();
             let sum = sum(&budget);
             assert!(sum <= mib * MIB, "{mib} MiB: {} MiB in {budget}", sum / MIB);
             assert!(budget.ingest_streams >= 1 && budget.restore_streams >= 1, "{budget}");
@@ -430,17 +429,17 @@ mod tests {
 
     #[test]
     fn a_large_machine_gives_what_the_settings_say() {
-        let budget = divide(16 << 10, &Layer::default()).unwrap();
+        let budget = divide(16 << 10, &Settings::default()).unwrap();
         assert_eq!((budget.ingest_streams, budget.restore_streams, budget.answers), (16, 16, 64));
         assert_eq!(budget.index_buffer_bytes, 64 << 20);
-        let many = Layer { max_streams: Some(64), max_restores: Some(8), ..Layer::default() };
+        let many = Settings { max_streams: 64, max_restores: 8, ..Settings::default() };
         let budget = divide(64 << 10, &many).unwrap();
         assert_eq!((budget.ingest_streams, budget.restore_streams), (64, 8));
     }
 
     #[test]
     fn the_example_of_the_text_is_right() {
-        let budget = divide(2048, &Layer::default()).unwrap();
+        let budget = divide(2048, &Settings::default()).unwrap();
         assert_eq!((budget.ingest_streams, budget.restore_streams), (5, 5));
         assert_eq!(
             (budget.engine.sessions_bytes, budget.engine.index_resident_bytes),
@@ -450,7 +449,7 @@ mod tests {
 
     #[test]
     fn too_little_is_said_with_both_figures() {
-        let error = divide(400, &Layer::default()).unwrap_err().to_string();
+        let error = divide(400, &Settings::default()).unwrap_err().to_string();
         assert!(
             error.contains("400 MiB") && error.contains("640 MiB") && error.contains("setting"),
             "{error}"

@@ -20,7 +20,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 
 use super::fail::Failure;
 use super::out;
-use crate::config::{Layer, address, resolve};
+use crate::config::{Given, address, resolve};
 use crate::tls::{CertificateFingerprint, FINGERPRINT_FILE};
 
 /// How long each step may take: connecting, writing, each read. A server that takes longer is not healthy.
@@ -50,8 +50,8 @@ pub(super) struct HealthArgs {
 
 impl HealthArgs {
     fn settings(&self) -> Result<Asked, Failure> {
-        let layer = Layer { data_dir: self.data_dir.clone(), http: self.http, ..Layer::default() };
-        let settings = resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?.settings;
+        let given = Given::default().with("data_dir", self.data_dir.as_ref())?.with("http", self.http)?;
+        let settings = resolve(&given, self.config.as_deref(), &|name| std::env::var_os(name))?.settings;
         let fingerprint = settings.data_dir.join(FINGERPRINT_FILE);
         let trusted = self.tls_cert.clone().map_or(Trusted::Fingerprint(fingerprint), Trusted::Certificate);
         Ok(Asked { http: settings.http, trusted })

@@ -29,7 +29,7 @@ use holdfast_engine::EngineParts;
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 
-use crate::config::{Layer, Resolved, check_env, resolve};
+use crate::config::{Given, Resolved, check_env, resolve};
 use crate::memory::Budget;
 use crate::process;
 use crate::repository::{is_repository, open_parts};
@@ -139,7 +139,7 @@ struct AllSettings {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    layer: Layer,
+    given: Given,
 }
 
 /// Where the repository is, for commands that need no more.
@@ -156,15 +156,15 @@ struct DataFolder {
 impl AllSettings {
     fn resolve(&self) -> Result<Resolved, Failure> {
         check_env(std::env::vars_os())?;
-        Ok(resolve(&self.layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
+        Ok(resolve(&self.given, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
 }
 
 impl DataFolder {
     fn resolve(&self) -> Result<Resolved, Failure> {
-        let layer = Layer { data_dir: self.data_dir.clone(), ..Layer::default() };
+        let given = Given::default().with("data_dir", self.data_dir.as_ref())?;
         check_env(std::env::vars_os())?;
-        Ok(resolve(&layer, self.config.as_deref(), &|name| std::env::var_os(name))?)
+        Ok(resolve(&given, self.config.as_deref(), &|name| std::env::var_os(name))?)
     }
 
     /// Opens the repository's parts. Starts logging.

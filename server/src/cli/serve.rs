@@ -15,7 +15,7 @@ use super::AllSettings;
 use super::fail::Failure;
 use super::out;
 use crate::activity::streams::StreamLimits;
-use crate::config::{Layer, Resolved, Settings};
+use crate::config::{Resolved, Settings};
 use crate::insight::agents_reminder;
 use crate::memory::Budget;
 use crate::process::{self, notify};
@@ -113,7 +113,7 @@ fn announce(settings: &Settings, server: &Server) {
         out::say("for the web UI, open this address and log in with the admin token:");
         out::say(format_args!("  https://{}", reachable(server.http_address)));
         out::say("for each hypervisor, create a token of its own, valid only in the namespaces it is given:");
-        let folder = if Some(&settings.data_dir) == Layer::defaults().data_dir.as_ref() {
+        let folder = if settings.data_dir == Settings::default().data_dir {
             String::new()
         } else {
             format!(" --data-dir {}", settings.data_dir.display())

@@ -5,12 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use clap::FromArgMatches as _;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as _, Command, FromArgMatches};
 use holdfast_proto::reread::REREAD_DAYS_MAX;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing_subscriber::EnvFilter;
 
-use super::{ENV_PREFIX, Layer, Settings};
+use super::{ENV_PREFIX, Settings};
 
 /// Largest configuration file: a typo in a path must not read a disk image into memory.
 const FILE_MAX_BYTES: u64 = 1 << 20;
@@ -58,6 +60,53 @@ pub enum ConfigError {
     Shape(#[from] serde_json::Error),
 }
 
+/// What one source says: some keys, each with its value as a configuration file has it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Given(Map<String, Value>);
+
+impl Given {
+    /// This and one more setting, if there is a value.
+    ///
+    /// # Errors
+    /// [`ConfigError::Shape`] when a configuration file cannot have it, such as a path that is not UTF-8.
+    pub fn with(mut self, key: &str, value: Option<impl Serialize>) -> Result<Self, ConfigError> {
+        if let Some(value) = value {
+            self.0.insert(key.to_owned(), serde_json::to_value(value)?);
+        }
+        Ok(self)
+    }
+}
+
+impl clap::Args for Given {
+    fn augment_args(command: Command) -> Command {
+        Settings::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Settings::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let settings = values_of(&Settings::from_arg_matches(matches)?)
+            .map_err(|error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, error))?;
+        let is_given = |key: &str| matches.value_source(key) == Some(ValueSource::CommandLine);
+        Ok(Self(settings.into_iter().filter(|(key, _)| is_given(key)).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.extend(Self::from_arg_matches(matches)?.0);
+        Ok(())
+    }
+}
+
+/// The settings that have a value.
+fn values_of(settings: &Settings) -> Result<Map<String, Value>, serde_json::Error> {
+    let values: Map<String, Value> = serde_json::from_value(serde_json::to_value(settings)?)?;
+    Ok(values.into_iter().filter(|(_, value)| !value.is_null()).collect())
+}
+
 /// The settings in force and where each came from.
 #[derive(Debug, Clone)]
 pub struct Resolved {
@@ -83,19 +132,25 @@ impl Resolved {
 /// # Errors
 /// [`ConfigError`], naming key and source.
 pub fn resolve(
-    flags: &Layer,
+    flags: &Given,
     config: Option<&Path>,
     env: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Resolved, ConfigError> {
     let mut values = BTreeMap::new();
-    merge(&mut values, &Layer::defaults(), |_| Origin::Default)?;
+    let mut merge = |given: Given, origin: &dyn Fn(&str) -> Origin| {
+        values.extend(given.0.into_iter().map(|(key, value)| {
+            let from = origin(&key);
+            (key, (value, from))
+        }));
+    };
+    merge(Given(values_of(&Settings::default())?), &|_| Origin::Default);
     let config =
         config.map(Path::to_path_buf).or_else(|| env(&format!("{ENV_PREFIX}CONFIG")).map(PathBuf::from));
     if let Some(path) = config {
-        merge(&mut values, &read_file(&path)?, |_| Origin::File(path.clone()))?;
+        merge(read_file(&path)?, &|_| Origin::File(path.clone()));
     }
-    merge(&mut values, &read_env(env)?, |key| Origin::Env(env_name(key)))?;
-    merge(&mut values, flags, |_| Origin::Flag)?;
+    merge(read_env(env)?, &|key| Origin::Env(env_name(key)));
+    merge(flags.clone(), &|_| Origin::Flag);
 
     let merged: Map<String, Value> =
         values.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect();
@@ -105,28 +160,18 @@ pub fn resolve(
     Ok(resolved)
 }
 
-fn merge(
-    values: &mut BTreeMap<String, (Value, Origin)>,
-    layer: &Layer,
-    origin: impl Fn(&str) -> Origin,
-) -> Result<(), ConfigError> {
-    if let Value::Object(map) = serde_json::to_value(layer)? {
-        for (key, value) in map {
-            let from = origin(&key);
-            values.insert(key, (value, from));
-        }
-    }
-    Ok(())
-}
-
-fn read_file(path: &Path) -> Result<Layer, ConfigError> {
+fn read_file(path: &Path) -> Result<Given, ConfigError> {
     let read = |source| ConfigError::Read { path: path.to_path_buf(), source };
     if std::fs::metadata(path).map_err(read)?.len() > FILE_MAX_BYTES {
         return Err(ConfigError::TooLarge { path: path.to_path_buf() });
     }
     let text = std::fs::read_to_string(path).map_err(read)?;
-    toml::from_str(&text)
-        .map_err(|error| ConfigError::File { path: path.to_path_buf(), message: error.to_string() })
+    let refused =
+        |error: toml::de::Error| ConfigError::File { path: path.into(), message: error.to_string() };
+    let keys: toml::Table = toml::from_str(&text).map_err(refused)?;
+    let mut values = values_of(&toml::from_str(&text).map_err(refused)?)?;
+    values.retain(|key, _| keys.contains_key(key));
+    Ok(Given(values))
 }
 
 fn env_name(key: &str) -> String {
@@ -182,7 +227,7 @@ fn is_of_a_service(rest: &str, value: &OsStr) -> bool {
 /// # Errors
 /// [`ConfigError::UnknownEnv`]
 pub fn check_env(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
-    let parser = <Layer as clap::Args>::augment_args(clap::Command::new("environment"));
+    let parser = Settings::augment_args(Command::new("environment"));
     let keys =
         || parser.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long().unwrap_or_default()));
     for (name, value) in variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))) {
@@ -203,10 +248,9 @@ fn hint(name: Option<&String>) -> String {
 }
 
 /// Values from the environment go through the parsers of the flags, so that both accept the same values.
-fn read_env(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Layer, ConfigError> {
-    let parser = <Layer as clap::Args>::augment_args(
-        clap::Command::new("environment").no_binary_name(true).disable_help_flag(true),
-    );
+fn read_env(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Given, ConfigError> {
+    let parser =
+        Settings::augment_args(Command::new("environment").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();
     for arg in parser.get_arguments() {
         let (key, Some(long)) = (arg.get_id().as_str(), arg.get_long()) else { continue };
@@ -220,7 +264,7 @@ fn read_env(env: &dyn Fn(&str) -> Option<OsString>) -> Result<Layer, ConfigError
     }
     parser
         .try_get_matches_from(words)
-        .and_then(|matches| Layer::from_arg_matches(&matches))
+        .and_then(|matches| Given::from_arg_matches(&matches))
         .map_err(|error| ConfigError::Env { name: format!("{ENV_PREFIX}*"), message: first_line(&error) })
 }
 

@@ -8,11 +8,11 @@ use super::*;
 #[derive(Debug, Parser)]
 struct Flags {
     #[command(flatten)]
-    layer: Layer,
+    given: Given,
 }
 
-fn flags(words: &[&str]) -> Layer {
-    Flags::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().layer
+fn flags(words: &[&str]) -> Given {
+    Flags::try_parse_from(std::iter::once(&"x").chain(words)).unwrap().given
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {
@@ -305,7 +305,7 @@ fn unit(value_name: &str) -> &'static [&'static str] {
 fn the_documents_and_the_help_tell_every_setting_its_default_and_its_unit() {
     use clap::CommandFactory as _;
     let command = Flags::command();
-    let defaults = serde_json::to_value(Layer::defaults()).unwrap();
+    let defaults = serde_json::to_value(Settings::default()).unwrap();
     let mut rows = documented();
     for arg in command.get_arguments() {
         let (key, long) = (arg.get_id().as_str(), arg.get_long().unwrap());
@@ -320,6 +320,7 @@ fn the_documents_and_the_help_tell_every_setting_its_default_and_its_unit() {
 
         let help = arg.get_help().unwrap().to_string();
         let told = help.split_once("[default: ").map(|(_, rest)| rest.trim_end_matches(']'));
+        let told = told.or_else(|| arg.get_default_values().first()?.to_str());
         let shown = default.trim_matches('`');
         match &defaults[key] {
             serde_json::Value::Null => {
@@ -336,8 +337,9 @@ fn the_documents_and_the_help_tell_every_setting_its_default_and_its_unit() {
             value => {
                 for told in [Some(shown), told] {
                     let told = told.unwrap_or_else(|| panic!("{key}: its default is not in the help"));
-                    let parsed = serde_json::to_value(flags(&[&format!("{flag}={told}")])).unwrap();
-                    assert_eq!(&parsed[key], value, "{key}: {told}");
+                    let parsed = with(&[&format!("{flag}={told}")], &[], None).unwrap();
+                    let (_, parsed, _) = parsed.entries().find(|(name, ..)| *name == key).unwrap();
+                    assert_eq!(parsed, value, "{key}: {told}");
                 }
             }
         }

@@ -284,11 +284,9 @@ mod tests {
     use holdfast_volume::testing::put;
 
     use super::*;
-    use crate::config::{Layer, resolve};
 
     fn settings(folder: &Path) -> Settings {
-        let layer = Layer { data_dir: Some(folder.to_owned()), ..Layer::default() };
-        resolve(&layer, None, &|_| None).unwrap().settings
+        Settings { data_dir: folder.to_owned(), ..Settings::default() }
     }
 
     /// (P5) Missing, empty, garbage, another application's: none becomes a new repository.
@@ -329,8 +327,7 @@ mod tests {
     #[test]
     fn catalog_and_engine_share_one_latch() {
         let folder = tempfile::tempdir().unwrap();
-        let layer = Layer { data_dir: Some(folder.path().to_owned()), ..Layer::default() };
-        let settings = resolve(&layer, None, &|_| None).unwrap().settings;
+        let settings = settings(folder.path());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let parts = open_parts(&settings, &clock).unwrap();
         parts.catalog.reserve_container_numbers(1).unwrap();

@@ -9,17 +9,16 @@ use holdfast_volume::{LocalVolume, Volume};
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::{Encryption, Layer, resolve};
+use crate::config::{Encryption, Settings};
 
 /// An encrypted volume with its key file.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let layer = Layer {
-        data_dir: Some(folder.path().to_owned()),
+    let settings = Settings {
+        data_dir: folder.path().to_owned(),
         encryption: Some(Encryption::On),
-        ..Layer::default()
+        ..Settings::default()
     };
-    let settings = resolve(&layer, None, &|_| None).unwrap().settings;
     let volume: Arc<dyn Volume> = Arc::new(LocalVolume::open(folder.path().join(BLOBS)).unwrap());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (volume, _) =

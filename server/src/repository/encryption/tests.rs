@@ -8,7 +8,6 @@ use holdfast_volume::MemoryVolume;
 use holdfast_volume::testing::{CrashPoint, FaultyVolume, InFlight, put};
 
 use super::*;
-use crate::config::{Layer, resolve};
 
 fn id(number: u8) -> RepositoryId {
     RepositoryId::from_bytes([number; 16])
@@ -19,8 +18,7 @@ fn clock() -> Arc<dyn Clock> {
 }
 
 fn settings(folder: &Path, encryption: Option<Encryption>) -> Settings {
-    let layer = Layer { data_dir: Some(folder.to_owned()), encryption, ..Layer::default() };
-    resolve(&layer, None, &|_| None).unwrap().settings
+    Settings { data_dir: folder.to_owned(), encryption, ..Settings::default() }
 }
 
 fn memory() -> (MemoryVolume, Arc<dyn Volume>) {

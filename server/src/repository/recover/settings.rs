@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use holdfast_proto::details::shell_word;
 use serde_json::Value;
 
-use crate::config::{Origin, Resolved};
+use crate::config::{Origin, Resolved, Settings};
 
 /// The keys that say where the bucket is and how it is reached. None holds a secret: credentials are in a file, or come
 /// from the environment.
@@ -79,7 +79,7 @@ fn append(settings: &[(&str, Value)], file: &Path) -> io::Result<()> {
         return Ok(());
     }
     let lines = format!("\n# The bucket that this server was made of by 'holdfast-server recover':\n{lines}");
-    toml::from_str::<crate::config::Layer>(&format!("{before}{lines}")).map_err(io::Error::other)?;
+    toml::from_str::<Settings>(&format!("{before}{lines}")).map_err(io::Error::other)?;
     // In place: the file keeps its owner.
     let mut file = OpenOptions::new().append(true).open(file)?;
     file.write_all(lines.as_bytes())?;
@@ -89,7 +89,7 @@ fn append(settings: &[(&str, Value)], file: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Layer, resolve};
+    use crate::config::{Given, resolve};
 
     fn told(file: Option<&Path>) -> Resolved {
         let env = |name: &str| match name {
@@ -98,7 +98,7 @@ mod tests {
             "HOLDFAST_S3_PROFILE" => Some("it's mine".into()),
             _ => None,
         };
-        resolve(&Layer::default(), file, &env).unwrap()
+        resolve(&Given::default(), file, &env).unwrap()
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(needed.file.as_deref(), Some(&*file));
         assert!(needed.arguments().starts_with(" --config "));
         // The file alone says it all; nothing is said twice.
-        let alone = resolve(&Layer::default(), Some(&file), &|_| None).unwrap().settings;
+        let alone = resolve(&Given::default(), Some(&file), &|_| None).unwrap().settings;
         assert_eq!((alone.s3.as_deref(), alone.s3_region.as_deref()), (Some("s3://bucket/x"), Some("eu")));
         assert_eq!(alone.s3_endpoint.as_deref(), Some("https://store.example:9000"));
         assert_eq!(alone.s3_profile.as_deref(), Some("it's mine"));

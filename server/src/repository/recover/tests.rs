@@ -8,12 +8,11 @@ use holdfast_engine::{Engine, NoProgress};
 use holdfast_volume::BlobName;
 
 use super::*;
-use crate::config::{Layer, Resolved, resolve};
+use crate::config::{Given, Resolved, resolve};
 use crate::repository::{open_parts, snapshot};
 
 fn resolved(folder: &Path) -> Resolved {
-    let layer = Layer { data_dir: Some(folder.to_owned()), ..Layer::default() };
-    resolve(&layer, None, &|_| None).unwrap()
+    resolve(&Given::default().with("data_dir", Some(folder)).unwrap(), None, &|_| None).unwrap()
 }
 
 fn begin(from: &Path, into: &Path) -> Result<Recovery, ServiceError> {
@@ -209,11 +208,9 @@ fn the_backup_of_a_server_comes_back_with_its_certificate() {
     assert_eq!((mode(&to), mode(&to.join(KEY_FILE))), (0o700, 0o600));
     assert!(fs::read_to_string(to.join("config.toml")).unwrap().contains("data_dir = "));
     // What the server was told by flags or a file, the command need not be told again.
-    let layer = Layer {
-        lease_secs: Some(77),
-        ..Layer { data_dir: Some(folder.path().to_owned()), ..Layer::default() }
-    };
-    snapshot::keep_settings(&resolve(&layer, None, &|_| None).unwrap()).unwrap();
+    let given = Given::default().with("data_dir", Some(folder.path())).unwrap();
+    let given = given.with("lease_secs", Some(77)).unwrap();
+    snapshot::keep_settings(&resolve(&given, None, &|_| None).unwrap()).unwrap();
     snapshot::write(&resolved(folder.path()), &clock(), &to, "test").unwrap();
     let told = fs::read_to_string(to.join("config.toml")).unwrap();
     assert!(told.contains("lease_secs = 77  # command line\n"), "{told}");

@@ -49,7 +49,7 @@ async fn one_server_a_folder() {
 async fn a_taken_port_is_named() {
     let fixture = Fixture::start().await;
     let (folder, taken) = (tempfile::tempdir().unwrap(), fixture.server.grpc_address);
-    let error = start_in(folder.path(), |layer| layer.grpc = Some(taken)).await.unwrap_err();
+    let error = start_in(folder.path(), |settings| settings.grpc = taken).await.unwrap_err();
     assert!(error.to_string().contains(&taken.to_string()), "{error}");
     fixture.server.stop().await.unwrap();
 }

@@ -20,7 +20,7 @@ use crate::shares::Shares;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_beyond_the_limit_are_refused_until_one_ends() {
-    let fixture = Fixture::start_with(|layer| layer.max_sessions = Some(1)).await;
+    let fixture = Fixture::start_with(|settings| settings.max_sessions = 1).await;
     let admin = fixture.admin().await;
     let session = admin.start("", "one").await.unwrap().session_id;
     let refused = admin.start("", "two").await.unwrap_err();
@@ -38,7 +38,7 @@ async fn sessions_beyond_the_limit_are_refused_until_one_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_beyond_the_limit_are_refused_until_one_ends() {
-    let fixture = Fixture::start_with(|layer| layer.max_streams = Some(1)).await;
+    let fixture = Fixture::start_with(|settings| settings.max_streams = 1).await;
     let admin = fixture.admin().await;
     let (one, two) =
         (admin.start("", "one").await.unwrap().session_id, admin.start("", "two").await.unwrap().session_id);

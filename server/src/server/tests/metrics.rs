@@ -37,7 +37,7 @@ fn dechunk(mut body: &str) -> String {
 /// Refused before its token is looked up, so nothing else counts it.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_back_off_refuses_are_counted() {
-    let fixture = Fixture::start_with(|layer| layer.metrics_open = Some(true)).await;
+    let fixture = Fixture::start_with(|settings| settings.metrics_open = true).await;
     let app = Arc::clone(fixture.server.app());
     let origin = std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into();
     let mut turns = Vec::new();
@@ -76,7 +76,7 @@ async fn only_operators_of_the_whole_repository_may_read_them() {
     assert_eq!(value(&fixture, family, &refused("forbidden")).await, 3.0);
     fixture.server.stop().await.unwrap();
 
-    let fixture = Fixture::start_with(|layer| layer.metrics_open = Some(true)).await;
+    let fixture = Fixture::start_with(|settings| settings.metrics_open = true).await;
     let answer = get_with(&fixture, "/metrics", "").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     fixture.server.stop().await.unwrap();

@@ -30,7 +30,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 
 use super::*;
-use crate::config::{ByteSize, Layer, Reserve, resolve};
+use crate::config::{ByteSize, Reserve, Settings};
 
 /// Disks of the tests: one extent and a bit, all zeros.
 const DISK_BYTES: u64 = (4 << 20) + 4096;
@@ -45,7 +45,7 @@ impl Fixture {
         Self::start_with(|_| {}).await
     }
 
-    async fn start_with(change: impl FnOnce(&mut Layer)) -> Self {
+    async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = start_in(folder.path(), change).await.unwrap();
         Self { folder, server }
@@ -121,16 +121,15 @@ impl Fixture {
     }
 }
 
-async fn start_in(folder: &Path, change: impl FnOnce(&mut Layer)) -> Result<Server, StartError> {
-    let mut layer = Layer {
-        data_dir: Some(folder.to_path_buf()),
-        grpc: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-        http: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-        reserve: Some(Reserve::Bytes(ByteSize(0))),
-        ..Layer::default()
+async fn start_in(folder: &Path, change: impl FnOnce(&mut Settings)) -> Result<Server, StartError> {
+    let mut settings = Settings {
+        data_dir: folder.to_path_buf(),
+        grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
+        http: SocketAddr::from(([127, 0, 0, 1], 0)),
+        reserve: Reserve::Bytes(ByteSize(0)),
+        ..Settings::default()
     };
-    change(&mut layer);
-    let settings = resolve(&layer, None, &|_| None).unwrap().settings;
+    change(&mut settings);
     Server::start(&settings, Arc::new(SystemClock)).await
 }
 

@@ -87,7 +87,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_waits_until_another_ends_and_is_told_its_place() {
-    let fixture = Fixture::start_with(|layer| layer.max_streams = Some(1)).await;
+    let fixture = Fixture::start_with(|settings| settings.max_streams = 1).await;
     let admin = fixture.admin().await;
     let mut one = Line::of(&admin, "one").await;
     one.has_its_turn().await;
@@ -121,7 +121,7 @@ async fn a_disk_waits_until_another_ends_and_is_told_its_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_leaves_the_queue_with_its_agent_its_session_its_token_and_the_server() {
-    let fixture = Fixture::start_with(|layer| layer.max_streams = Some(1)).await;
+    let fixture = Fixture::start_with(|settings| settings.max_streams = 1).await;
     let admin = fixture.admin().await;
     let mut one = Line::of(&admin, "one").await;
     one.has_its_turn().await;
@@ -148,7 +148,7 @@ async fn a_disk_leaves_the_queue_with_its_agent_its_session_its_token_and_the_se
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_ends_with_its_session() {
-    let fixture = Fixture::start_with(|layer| layer.max_streams = Some(1)).await;
+    let fixture = Fixture::start_with(|settings| settings.max_streams = 1).await;
     let admin = fixture.admin().await;
     let mut one = Line::of(&admin, "one").await;
     one.has_its_turn().await;
@@ -163,7 +163,7 @@ async fn a_wait_ends_with_its_session() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_waits_unless_it_would_rather_be_refused() {
-    let fixture = Fixture::start_with(|layer| layer.max_restores = Some(1)).await;
+    let fixture = Fixture::start_with(|settings| settings.max_restores = 1).await;
     let admin = fixture.admin().await;
     let backup_id = admin.back_up("", "vm").await.unwrap().backup_id;
     // Holds the only slot, as a restore would.

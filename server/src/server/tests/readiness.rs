@@ -24,9 +24,9 @@ async fn a_certificate_that_has_expired() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_repository_says_so_in_the_answer_and_in_the_metrics() {
-    let full = |layer: &mut Layer| {
-        layer.reserve = Some(Reserve::Bytes(ByteSize(1 << 60)));
-        layer.metrics_open = Some(true);
+    let full = |settings: &mut Settings| {
+        settings.reserve = Reserve::Bytes(ByteSize(1 << 60));
+        settings.metrics_open = true;
     };
     let fixture = Fixture::start_with(full).await;
     let answer = fixture.get("", "/readyz").await;

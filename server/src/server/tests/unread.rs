@@ -19,7 +19,7 @@ type Sent = hyper::Request<Full<Bytes>>;
 
 /// A server with little memory, and restore points whose list is many pages long.
 pub(super) async fn with_long_lists() -> Fixture {
-    let fixture = Fixture::start_with(|layer| layer.memory = Some(ByteSize(640 << 20))).await;
+    let fixture = Fixture::start_with(|settings| settings.memory = Some(ByteSize(640 << 20))).await;
     let admin = fixture.admin().await;
     fixture.catalog().ensure_namespace("mine").unwrap();
     for number in 0..30 {

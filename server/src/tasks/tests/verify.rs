@@ -7,7 +7,7 @@ use holdfast_proto::v1::{self, ingest_request::Kind};
 use holdfast_volume::{Blob, BlobName, Volume, VolumeError};
 
 use super::*;
-use crate::config::{Layer, resolve};
+use crate::config::Settings;
 use crate::metrics::Metrics;
 use crate::repository::open_parts;
 
@@ -86,8 +86,7 @@ fn backup(engine: &Engine, vm: &str) {
 fn an_outage_ends_no_verification() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(START_MS));
-    let layer = Layer { data_dir: Some(folder.path().to_owned()), ..Layer::default() };
-    let settings = resolve(&layer, None, &|_| None).unwrap().settings;
+    let settings = Settings { data_dir: folder.path().to_owned(), ..Settings::default() };
     let opens: Arc<Mutex<u32>> = Arc::default();
     let engine = || {
         let mut parts = open_parts(&settings, &clock).unwrap();
