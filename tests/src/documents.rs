@@ -44,13 +44,13 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository")
 }
 
-/// All commands of `*.md` in the root and in `docs/`, in order. The changelog is left out: it may name what is no
+/// All commands of `*.md` in the root, in `docs/` and in `docs/operations/`, in order. The changelog is left out: it may name what is no
 /// more.
 ///
 /// # Panics
 /// When they cannot be read.
 pub fn commands() -> Vec<Command> {
-    let mut files: Vec<PathBuf> = [root().to_owned(), root().join("docs")]
+    let mut files: Vec<PathBuf> = [root().to_owned(), root().join("docs"), root().join("docs/operations")]
         .iter()
         .flat_map(|folder| std::fs::read_dir(folder).expect("documents are readable"))
         .map(|entry| entry.expect("documents are readable").path())

@@ -578,11 +578,12 @@ mod tests {
             None
         });
         let help = Cli::command().render_long_help().to_string();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/OPERATIONS.md");
-        let documents = std::fs::read_to_string(path).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations");
+        let pages = std::fs::read_dir(path).unwrap().map(|page| page.unwrap().path());
+        let documents: String = pages.map(|page| std::fs::read_to_string(page).unwrap()).collect();
         for name in asked.into_inner() {
             let ends = |text: &str| !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-            for (text, place) in [(&help, "the help"), (&documents, "OPERATIONS")] {
+            for (text, place) in [(&help, "the help"), (&documents, "docs/operations")] {
                 let is_told = text.match_indices(&name).any(|(at, _)| ends(&text[at + name.len()..]));
                 assert!(is_told, "{name} is not in {place}");
             }

@@ -332,11 +332,11 @@ fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<
         (403, _) if call.action == OBJECT_LOCK_ACTION => format!(
             "either the object is under a retention that no one may change so, or the credentials lack rights: they need \
              s3:GetBucketObjectLockConfiguration and s3:ListBucketVersions on bucket {bucket:?}, and s3:PutObjectRetention and \
-             s3:GetObjectRetention on its objects (OPERATIONS, \"Retention in the bucket\", has the policy)"
+             s3:GetObjectRetention on its objects (docs/operations/bucket.md, \"Retention in the bucket\", has the policy)"
         ),
         (403, _) if matches!(call.action, REMOVE_VERSION_ACTION | LIST_VERSIONS_ACTION) => format!(
             "the credentials need s3:ListBucketVersions, s3:DeleteObjectVersion, s3:GetObjectVersion, s3:GetObjectRetention and \
-             s3:GetObjectLegalHold on bucket {bucket:?} and its objects (OPERATIONS, \"Retention in the bucket\", has the policy), \
+             s3:GetObjectLegalHold on bucket {bucket:?} and its objects (docs/operations/bucket.md, \"Retention in the bucket\", has the policy), \
              or someone holds the object"
         ),
         (501, _) | (_, "NotImplemented" | "InvalidRequest" | "XAmzContentChecksumMismatch") => {
@@ -358,7 +358,7 @@ fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<
         },
         (403, _) => format!(
             "access was refused: the credentials need s3:ListBucket on bucket {bucket:?}, and s3:GetObject, s3:PutObject, \
-             s3:DeleteObject and s3:AbortMultipartUpload on its objects, and for an archive s3:RestoreObject (OPERATIONS, \"Copies in a bucket\", has the policy); if they have these rights, see that the clock of \
+             s3:DeleteObject and s3:AbortMultipartUpload on its objects, and for an archive s3:RestoreObject (docs/operations/bucket.md, \"Copies in a bucket\", has the policy); if they have these rights, see that the clock of \
              this machine is right and that they have not ended"
         ),
         _ => return None,

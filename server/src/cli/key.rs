@@ -43,7 +43,7 @@ Examples:
   holdfast-server key rotate                    (someone else may know a key)
 
 All but 'key accept-older' work beside a running server, which goes on with the changed keys, and without one. \
-More: docs/OPERATIONS.md, Encryption.";
+More: docs/operations/encryption.md.";
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXAMPLES)]

@@ -1,6 +1,6 @@
 //! Every metric there is: name, kind, unit, labels and help. Nothing else in this program names a metric.
 //!
-//! The table in docs/OPERATIONS.md is generated from this one, and a test compares the two; another compares it with
+//! The table in docs/operations/watching.md is generated from this one, and a test compares the two; another compares it with
 //! the dashboard and the alert rules in `deploy/`. A name is an interface: other people's dashboards use it. Add, but
 //! do not rename.
 

@@ -158,7 +158,7 @@ fn with_any_names_the_text_stays_valid_and_short() {
     );
 }
 
-/// The table as docs/OPERATIONS.md has it.
+/// The table as docs/operations/watching.md has it.
 fn documentation() -> String {
     let mut table = String::from("| metric | kind | labels | |\n|---|---|---|---|\n");
     for Definition { name, kind, labels, help, .. } in names::ALL {
@@ -170,12 +170,12 @@ fn documentation() -> String {
 
 #[test]
 fn the_manual_has_every_metric() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/OPERATIONS.md");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations/watching.md");
     let manual = std::fs::read_to_string(file).unwrap();
     let (_, rest) = manual.split_once(TABLE_BEGIN).expect("the manual marks where the table begins");
     let (table, _) = rest.split_once(TABLE_END).expect("and where it ends");
     let wanted = documentation();
-    assert!(table.trim() == wanted.trim(), "put this table into docs/OPERATIONS.md:\n\n{wanted}");
+    assert!(table.trim() == wanted.trim(), "put this table into docs/operations/watching.md:\n\n{wanted}");
 }
 
 #[test]

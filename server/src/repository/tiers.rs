@@ -318,8 +318,8 @@ pub(crate) fn require_encryption(
     };
     Err(ServiceError::invalid(format!(
         "copies are to go to {location}, but the repository {what}, and anyone who reads the bucket would read every disk. Either start \
-         without s3 and with encryption = \"on\" until 'holdfast-server key status' says that all is encrypted (OPERATIONS, \
-         \"Encryption\"), or set s3_plain = true to copy it as it is"
+         without s3 and with encryption = \"on\" until 'holdfast-server key status' says that all is encrypted (docs/operations/\
+         encryption.md), or set s3_plain = true to copy it as it is"
     )))
 }
 

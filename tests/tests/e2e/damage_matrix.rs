@@ -2,7 +2,7 @@
 //! to, twice, and that everything is whole again with the bytes back. Files of the volume are in the engine's matrix.
 //!
 //! A start that refuses says which file is wrong, ends with a documented exit code (never by a signal or a panic),
-//! and changes nothing that matters. docs/OPERATIONS.md has both tables in words.
+//! and changes nothing that matters. docs/operations/damage.md has both tables in words.
 
 use std::fs;
 use std::path::{Path, PathBuf};

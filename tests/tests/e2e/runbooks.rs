@@ -1,4 +1,4 @@
-//! Runbooks that are told in prose: their commands are run as OPERATIONS has them, in its order, between what it says in words;
+//! Runbooks that are told in prose: their commands are run as `docs/operations` has them, in its order, between what it says in words;
 //! as the server's user and as root, with and without a bucket. Those that are blocks are in `documented.rs`.
 
 use std::fs;
@@ -9,9 +9,10 @@ use holdfast_tests::repository::{Class, containers_of, copy_folder};
 
 use super::documented::{Scene, Setting};
 
-/// The text of a section of OPERATIONS, in one line.
+/// The text of a section of `docs/operations`, in one line.
 fn section(heading: &str) -> String {
-    let text = fs::read_to_string(root().join("docs/OPERATIONS.md")).unwrap();
+    let pages = fs::read_dir(root().join("docs/operations")).unwrap();
+    let text: String = pages.map(|page| fs::read_to_string(page.unwrap().path()).unwrap()).collect();
     let begins = |line: &str| line.trim_start_matches('#').trim() == heading && line.starts_with('#');
     let lines =
         text.lines().skip_while(|line| !begins(line)).skip(1).take_while(|line| !line.starts_with('#'));
@@ -39,7 +40,7 @@ impl Runbook {
 
     fn step(&mut self, scene: &mut Scene, line: &str) -> Result<(), String> {
         self.says(line);
-        let commands = commands_of("docs/OPERATIONS.md", &format!("```\n{line}\n```"), &mut 0);
+        let commands = commands_of(self.heading, &format!("```\n{line}\n```"), &mut 0);
         assert_eq!(commands.len(), 1, "{line}");
         scene.run(&commands[0]).map_err(|why| format!("{}: {line}: {why}", self.heading))
     }

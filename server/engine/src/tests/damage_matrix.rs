@@ -5,7 +5,7 @@
 //! to the same, no step returns a wrong byte or panics, and with the bytes back (and another start) everything is
 //! whole and the check finds nothing.
 //!
-//! docs/OPERATIONS.md has this table in words.
+//! docs/operations/damage.md has this table in words.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

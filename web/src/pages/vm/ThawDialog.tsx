@@ -51,7 +51,7 @@ export function ThawDialog({ point, onClose }: { point: Backup; onClose: () => v
                 Of VM {point.vm} in the namespace {point.namespace}: {bytes(data.bytes)} in {plural(data.objects, "object")} are brought back from the archive. Then the restore point can be restored for{" "}
                 {plural(data.days, "day")}.
               </p>
-              {data.offers.length === 0 && <p>Nothing has to be thawed, or the prices of its storage class are not known: see OPERATIONS, s3_prices.</p>}
+              {data.offers.length === 0 && <p>Nothing has to be thawed, or the prices of its storage class are not known: see the setting s3_prices.</p>}
               <fieldset className="field roles">
                 <legend>How fast</legend>
                 {data.offers.map((offer) => (
