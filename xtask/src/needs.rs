@@ -35,7 +35,7 @@ pub(crate) const FAKETIME: Need =
     Need { program: "faketime", package: "faketime", why: "a clock that jumps while the server runs" };
 /// Tries alerts.
 pub(crate) const PROMTOOL: Need =
-    Need { program: "promtool", package: "prometheus", why: "makes each alert fire, and fall silent" };
+    Need { program: "promtool", package: "prometheus", why: "scrapes a server, and makes each alert fire" };
 /// Asks a server over HTTPS.
 pub(crate) const CURL: Need = Need { program: "curl", package: "curl", why: "times answers over HTTPS" };
 /// Sets up network devices.

@@ -54,6 +54,8 @@ mod memory;
 #[cfg(test)]
 mod owners;
 #[cfg(test)]
+mod prometheus;
+#[cfg(test)]
 mod queue;
 #[cfg(test)]
 mod quotas;
