@@ -25,14 +25,14 @@ use crate::recovery::{self, ContainerFile, Files, GROUP_CONTAINERS, OpenSummary,
 /// listed again for each step that ended within it: at most 4096 ÷ 64 = 64 times.
 const PIECE_CONTAINERS: u64 = 64;
 
-/// See the module's text.
+/// The audit: progress so far, and the range of container numbers it covers.
 #[derive(Debug)]
 pub(crate) struct Audit {
     /// Numbers below were looked at; `u64::MAX`: all were.
     from: AtomicU64,
     /// The lowest number this process may hand out.
     end: u64,
-    /// Whether a file was met that has no row and cannot be read now, so that it could not be adopted.
+    /// Set once a file without a row was found that cannot be read now, so that it could not be adopted.
     met_unread: AtomicBool,
     /// Held while a step works; set when there are to be no more.
     closed: Mutex<bool>,
@@ -58,7 +58,7 @@ impl Audit {
         self.from() == u64::MAX
     }
 
-    /// Whether a file without a row could not be read: the next start has to look for it again.
+    /// Returns true if a file without a row could not be read: the next start has to look for it again.
     pub(crate) fn met_unread(&self) -> bool {
         self.met_unread.load(Ordering::Acquire)
     }
@@ -155,7 +155,7 @@ impl Job for AuditJob {
     }
 }
 
-/// What is known of one folder's containers.
+/// The records and files of one folder of containers, to be compared.
 struct Look {
     records: Vec<ContainerRecord>,
     files: Files,
@@ -187,7 +187,7 @@ impl Look {
             {
                 recovery::note_if_damaged(&core.store, record, summary)?;
             }
-            // What is only absent for the moment keeps its entries.
+            // A container that is absent only for the moment keeps its entries.
             if !self.files.contains_key(&record.id) && core.store.absence().is_none() {
                 core.store.index.forget_container(record.id);
             }

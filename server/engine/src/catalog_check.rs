@@ -119,7 +119,7 @@ pub(crate) fn run(core: &Core, sessions: &Sessions, go_on: GoOn) -> Result<bool,
         points::lost(core, &listed, &known, &|id| sessions.makes(id))
     };
     let found = lost()?;
-    // (P2) What sessions left is entered by the next start.
+    // (P2) The point that a session left behind is entered by the next start.
     if !found.is_empty() && !core.has_left_point() {
         points::enter_again(core, &found)?;
         let left = lost()?;
@@ -171,7 +171,7 @@ const DROPPED_PER_TRANSACTION: usize = 256;
 pub struct DroppedRows {
     /// Nothing needs them.
     pub dropped: u64,
-    /// Something may need them: they are damage.
+    /// Rows kept because something may need them: they are damage.
     pub kept: u64,
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn drop_unneeded(core: &Arc<Core>, progress: &dyn Progress) -> Result
         // (S8, P6) A restore point that was not entered may need anything.
         let all_known = core.unrecorded.check_all_known().is_ok();
         let is_whole = || match check::is_whole(core, namespace, progress) {
-            // (S12) What cannot be read now may need them.
+            // (S12) A restore point that cannot be read now may need them.
             Err(error) if error.is_no_verdict() => Ok(false),
             found => found,
         };

@@ -36,15 +36,15 @@ pub struct CheckOptions {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What it is about: a container, or a disk of a backup.
+    /// The damaged object: a container, or a disk of a backup.
     pub object: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub what: String,
     /// `Damaged`, or why it could not be judged: `Unsupported` when a newer version wrote it.
     pub code: ErrorCode,
 }
 
-/// What a check found.
+/// Result of a check: counts of objects checked, problems, and healed damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
     pub containers: u64,
@@ -63,18 +63,18 @@ pub struct CheckReport {
     /// Damaged containers, or regions of them, by which nothing is lost: every restore point of their namespace is whole
     /// without them.
     pub healed: Vec<Problem>,
-    /// Those that did not fit the list.
+    /// Count of healed items beyond those in the list.
     pub further_healed: u64,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Returns true if there are no problems.
     pub const fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// What to call all of it together: `None` when nothing is wrong, `Damaged` when anything is damaged,
-    /// otherwise the first problem's code.
+    /// Error code for the report as a whole: `None` without problems, `Damaged` when anything is damaged, otherwise the
+    /// first problem's code.
     pub fn code(&self) -> Option<ErrorCode> {
         let codes = || self.problems.iter().map(|problem| problem.code);
         codes().find(|code| *code == ErrorCode::Damaged).or_else(|| codes().next())
@@ -93,12 +93,12 @@ impl CheckReport {
     }
 }
 
-/// What was looked at in one namespace.
+/// Nodes already checked in one namespace.
 #[derive(Debug)]
 struct Seen {
     /// Extent nodes all of whose chunks were found.
     sound: HashSet<Fingerprint>,
-    /// What extent nodes hash to, when data is read.
+    /// Digests computed from extent nodes, when data is read.
     digests: Option<HashMap<Fingerprint, ReadExtent>>,
 }
 
@@ -160,8 +160,8 @@ fn tell_damage(
     Ok(())
 }
 
-/// Whether nothing is lost by the damage of a container. Not where a restore point lacks something, which may have been
-/// in it; nor where what a restore point needs can only be read past the damage.
+/// Returns true if the damage of a container loses nothing. False if a restore point of its namespace lacks something,
+/// which may have been in the container, or needs something that can only be read past the damage.
 fn is_harmless(
     core: &Core,
     record: &ContainerRecord,
@@ -172,7 +172,7 @@ fn is_harmless(
         return Ok(true);
     }
     let known = core.store.known_damage(id);
-    // What loses nothing now may be needed when something else of the container is damaged, too.
+    // Damage that loses nothing now may matter when another part of the container is damaged, too.
     if known.is_empty() || hurt.contains(&record.namespace) {
         return Ok(false);
     }
@@ -180,7 +180,7 @@ fn is_harmless(
     Ok(!as_a_whole || core.store.salvaged(id)?.is_none())
 }
 
-/// What is damaged of the containers the catalog knows.
+/// Checks all containers that the catalog knows, and returns their damage.
 fn check_containers(
     core: &Core,
     options: CheckOptions,
@@ -268,7 +268,7 @@ fn check_container(
     is_cold |= open.as_ref().is_ok_and(|open| open.cold().is_some_and(|place| !place.is_readable));
     if options.read_data && !is_cold {
         for error in scan_container(&*core.volume, core.repository, id, record.class).findings {
-            // What keeps the container from being opened was reported above.
+            // Defects that keep the container from being opened were reported above.
             if open.is_err() && error.region().is_none() {
                 continue;
             }
@@ -287,8 +287,9 @@ fn check_container(
     Ok(())
 }
 
-/// Whether every chunk of every restore point of a namespace has a copy that counts, with the length its recipe says.
-/// (R12) What can only be had of damaged containers, or of parity, needs them. Looks at directories, not at data.
+/// Returns true if every chunk of every restore point of a namespace has a copy that counts, with the length its recipe
+/// says. (R12) Copies that can be read only from damaged containers, or from parity, do not count. Reads directories,
+/// no data.
 pub(crate) fn is_whole(
     core: &Arc<Core>,
     namespace: NamespaceId,
@@ -414,7 +415,7 @@ fn check_digest(
                 Err(EngineError::Archived(_)) => return Ok(()),
                 read => read?,
             };
-            // What cannot be read after all is reported with its container.
+            // Extents that turn out unreadable are reported with their container.
             if read == ReadExtent::Lacks {
                 return Ok(());
             }

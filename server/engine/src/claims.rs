@@ -245,7 +245,7 @@ struct State {
 struct Claim {
     stream: u64,
     asked_ms: i64,
-    /// Where it was written, once it has arrived.
+    /// Container that the chunk was written to, once it has arrived.
     container: Option<ContainerId>,
     /// True if another stream counts on it.
     awaited: bool,

@@ -34,7 +34,7 @@ struct Raw {
     crc: U32,
 }
 
-/// See the module's text.
+/// Contents of the mark of a clean stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CleanStop {
     pub(crate) repository: RepositoryId,

@@ -26,17 +26,17 @@ use crate::rewrite::{self, Rewriter};
 use crate::space::Purpose;
 use crate::store::{Holds, Leftover, lost};
 
-/// What became of one damaged container.
+/// Outcome of repairing one damaged container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
     pub container: ContainerId,
     /// Chunks that could be read.
     pub chunks: u64,
-    /// Those of them that were written into new containers; the others have sound copies already.
+    /// Chunks written into new containers; the others have sound copies already.
     pub rewritten: u64,
     /// The new containers.
     pub into: Vec<ContainerId>,
-    /// Whether all of it could be read and now has sound copies; the damaged file was removed then, and kept
+    /// Set if every chunk could be read and now has a sound copy; the damaged file was removed then, and kept
     /// otherwise.
     pub complete: bool,
 }
@@ -151,14 +151,14 @@ pub(crate) fn scan(core: &Core, id: ContainerId, class: ContainerClass) -> (Vec<
 /// When a new container or the catalog cannot be written; what was written before stays.
 pub(crate) fn move_out(core: &Core, id: ContainerId) -> Result<bool, EngineError> {
     let Some(record) = core.catalog.container(id)? else { return Ok(false) };
-    // (R4) What proves sound can stay.
+    // (R4) A container that proves sound can stay.
     core.store.look_again(id)?;
     if core.store.leftovers.is_refused(id) || !core.store.is_healed(id) {
         return Ok(false);
     }
     let (open, complete) = match core.store.made_again(&record)? {
         Some((open, complete)) => (Arc::new(open), complete),
-        // What is damaged has other copies, and the rest can be read.
+        // The damaged regions have other copies, and the rest can be read.
         None => match core.store.containers.get(id, record.class) {
             Ok(open) => (open, true),
             Err(error) if error.is_damage() => return Ok(false),
@@ -258,7 +258,7 @@ impl<'a> Rewrite<'a> {
         self.output.append(region)
     }
 
-    /// Whether every chunk of a region that cannot be read has a sound copy.
+    /// Returns true if every chunk of an unreadable region has a sound copy.
     fn has_copies_of(&mut self, open: &OpenContainer, region: u16) -> Result<bool, EngineError> {
         let Some((fingerprints, _)) = open.directory().region_chunks(region) else { return Ok(false) };
         for fingerprint in fingerprints {
@@ -269,7 +269,8 @@ impl<'a> Rewrite<'a> {
         Ok(true)
     }
 
-    /// Whether another container has the chunk, and it can be read there now: the copy at hand may be removed for it.
+    /// Returns true if another container has a copy of the chunk that can be read now, so that the present copy may be
+    /// removed.
     fn has_sound_copy(&mut self, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
         let (store, class, domain) = (&self.core.store, self.class, self.output.domain());
         let (recent, holds) = (&mut self.recent, &mut self.holds);

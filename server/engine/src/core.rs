@@ -1,4 +1,4 @@
-//! What all operations share: the volume, the store, the catalog, the pools and the rules for writing.
+//! State shared by all operations: the volume, the store, the catalog, the pools and the rules for writing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl Core {
     /// needs no more than this and some recipe nodes, which may use a part of the reserve.
     pub(crate) fn session_grant(&self) -> Result<Grant, EngineError> {
         self.check_writable()?;
-        // (S8) Whose a VM is, and which restore point is its newest, may not be known yet.
+        // (S8) The owner of a VM, and its newest restore point, may not be known yet.
         self.unrecorded.check()?;
         let mut grant = Grant::new(&self.ledger, Purpose::Recipe);
         grant.cover(SESSION_BYTES)?;
@@ -211,7 +211,7 @@ impl Core {
 
     /// Deletes the containers that failed sessions left and no one counts on.
     fn delete_leftovers(&self) -> Result<(), EngineError> {
-        // Who comes while another deletes has use of what that makes room for.
+        // A caller that waits while another deletes benefits from the space that is freed.
         let _deleting = self.deleting.lock();
         // While something is damaged, any copy may be the only sound one of what an older restore point needs; and
         // while the index has lost entries, other copies may not be found.

@@ -39,10 +39,10 @@ impl ExtentHasher {
     }
 }
 
-/// What came of reading an extent.
+/// Result of reading an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadExtent {
-    /// What it hashes to.
+    /// Digest computed from the extent's bytes.
     Digest(Fingerprint),
     /// All of it is there, but is sealed by agents, who alone can say what it hashes to (N1).
     Sealed,
@@ -53,13 +53,13 @@ pub(crate) enum ReadExtent {
 }
 
 impl ReadExtent {
-    /// Whether a recorded digest is false.
+    /// Returns true if the data read shows that `recorded` is false.
     pub(crate) fn disproves(self, recorded: &Fingerprint) -> bool {
         matches!(self, Self::Digest(actual) if is_claim(recorded) && actual != *recorded)
     }
 }
 
-/// Whether what lies far away is read.
+/// Determines how data that is only in the bucket is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FarData {
     Read,
@@ -99,7 +99,7 @@ pub(crate) fn digest_of(
     Ok(if sealed { ReadExtent::Sealed } else { ReadExtent::Digest(hasher.finish()) })
 }
 
-/// Whether a recorded digest says anything that can be false.
+/// Returns true if a digest was recorded, so that it can be false.
 pub(crate) fn is_claim(digest: &Fingerprint) -> bool {
     *digest != Fingerprint::UNKNOWN
 }
@@ -138,7 +138,8 @@ pub(crate) fn confirm(
         let entry = tree.entry(*index)?;
         let Some(node) = tree.extent_of(*index, &entry)? else { break };
         let read = digest_of(&core.store, &domain, &node, &mut recent, FarData::Read)?;
-        // (N3) Of what agents sealed only they can tell. Believing them costs no more than reading the extent again.
+        // (N3) Only agents can compute digests of data that they sealed. Believing them costs no more than reading the
+        // extent again.
         let believed = read == ReadExtent::Sealed && is_claim(&entry.digest);
         if !believed && !read.disproves(&entry.digest) {
             break;

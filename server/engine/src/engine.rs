@@ -488,7 +488,7 @@ impl Engine {
         }
     }
 
-    /// All that is left of the audit; says what it found.
+    /// Runs the rest of the audit, and returns its findings.
     ///
     /// # Errors
     /// When the volume or the catalog cannot be read; the next call goes on where it failed.

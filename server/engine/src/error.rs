@@ -1,4 +1,4 @@
-//! What the engine's callers can meet. Each variant is a way to act; the message names the object.
+//! Errors returned to the engine's callers. Each variant is a way to act; the message names the object.
 
 use holdfast_catalog::CatalogError;
 use holdfast_proto::region::RegionError;
@@ -17,7 +17,7 @@ pub enum EngineError {
     /// A region whose bytes are not what it says.
     #[error("disk {disk:?}: {source}")]
     Region { disk: String, source: RegionError },
-    /// What was asked for does not exist.
+    /// The requested object does not exist.
     #[error("{what} {name:?} does not exist")]
     NotFound { what: &'static str, name: String },
     /// A backup of the VM is running, started with the caller's own token.
@@ -63,7 +63,7 @@ pub enum EngineError {
     /// The namespace may take no more. Names the quota, what is used, the limit, and what to do.
     #[error("{0}")]
     Quota(String),
-    /// What the server may use at once is used up.
+    /// A limit of the server on concurrent use is reached.
     #[error("{0}")]
     Limit(String),
     /// Writing stopped after an I/O error, or because too many containers are missing.
@@ -109,7 +109,7 @@ pub enum EngineError {
     /// The index failed.
     #[error("index: {0}")]
     Index(IndexError),
-    /// What was asked for is encrypted by agents.
+    /// The requested data is encrypted by agents.
     #[error(
         "this is end-to-end encrypted, and the server has no key: read it with an agent that has it ('holdfast restore', 'holdfast verify')"
     )]

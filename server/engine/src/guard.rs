@@ -14,7 +14,7 @@ use roaring::RoaringTreemap;
 use crate::container::ContainerName;
 use crate::health::{Health, Part};
 
-/// See the module's text.
+/// The data volume, with every write checked and every failure reported.
 #[derive(Debug)]
 pub(crate) struct GuardedVolume {
     inner: Arc<dyn Volume>,

@@ -1,9 +1,9 @@
-//! Which kinds of work have stopped, and why: the one latch of a repository.
+//! The one latch of a repository: the kinds of work that have stopped, each with its reason.
 //!
-//! After a failed fsync it is unknown what the disk holds, so nothing is retried (W9): the work that
-//! depends on it stops until the server is started again, and says why. Reading goes on. What may pass by
-//! itself (a timeout, too many open files, a full disk) stops nothing. The table "Failures and what they
-//! stop" of ORDERING is [`Part::stops`], [`VolumeError::poisons_writes`] and [`CatalogError::stops_writes`].
+//! After a failed fsync it is unknown what the disk holds, so nothing is retried (W9): the work that depends on it
+//! stops until the server is started again, and says why. Reading goes on. Transient failures (a timeout, too many open
+//! files, a full disk) stop nothing. The table "Failures and what they stop" of ORDERING is [`Part::stops`],
+//! [`VolumeError::poisons_writes`] and [`CatalogError::stops_writes`].
 //!
 //! The catalog is opened with this latch ([`Latch`]): it asks before every change and reports every one that
 //! failed, whether the engine or the server made it.
@@ -22,7 +22,7 @@ pub enum Work {
     Writing,
     /// Flushing and merging the index.
     IndexMaintenance,
-    /// Everything that changes the catalog.
+    /// All changes of the catalog.
     Catalog,
 }
 
@@ -44,7 +44,7 @@ pub struct Stopped {
     pub reason: String,
 }
 
-/// What can keep a repository from accepting backups. The words are labels of a metric.
+/// A reason for which a repository does not accept backups. The words are labels of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Obstacle {
     /// Work has stopped after a failure, until the next start.
@@ -97,7 +97,7 @@ impl Obstacle {
     }
 }
 
-/// What failed.
+/// The part of the repository that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Data,
@@ -106,8 +106,8 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// What stops when it fails. Writing always does: a container that cannot enter the index or the catalog
-    /// is of no use to any backup.
+    /// Kinds of work that stop when this part fails. Writing always does: a container that cannot enter the index or
+    /// the catalog is of no use to any backup.
     const fn stops(self) -> &'static [Work] {
         match self {
             Self::Data => &[Work::Writing],
@@ -125,7 +125,7 @@ pub struct Health {
     writing: OnceLock<String>,
     index: OnceLock<String>,
     catalog: OnceLock<String>,
-    /// What passes again, as far as its part of the engine reports it.
+    /// Obstacles that can pass without a restart, as reported by the parts of the engine.
     obstacles: Mutex<BTreeMap<Obstacle, String>>,
 }
 
@@ -140,7 +140,7 @@ impl Health {
         }
     }
 
-    /// What was [reported](Health::report) and stands.
+    /// Obstacles that were [reported](Health::report) and still stand.
     pub(crate) fn reported(&self) -> Vec<(Obstacle, String)> {
         self.obstacles.lock().iter().map(|(&obstacle, reason)| (obstacle, reason.clone())).collect()
     }
@@ -189,7 +189,7 @@ impl Health {
         self.locked_reason().or_else(|| self.reason(Work::Writing))
     }
 
-    /// Everything that has stopped.
+    /// All kinds of work that have stopped.
     pub(crate) fn stopped(&self) -> Vec<Stopped> {
         let all = [Work::Writing, Work::IndexMaintenance, Work::Catalog];
         let stopped = |work| Some(Stopped { work, reason: self.reason(work)?.to_owned() });

@@ -36,7 +36,7 @@ struct Raw {
     crc: U32,
 }
 
-/// What a volume says of itself.
+/// Result of reading a volume's mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Of(RepositoryId),
@@ -105,7 +105,7 @@ fn write(volume: &dyn Volume, repository: RepositoryId) -> Result<(), VolumeErro
     blob.seal()
 }
 
-/// What the mark of a volume says, in words; `None`: it has none.
+/// Describes the mark of a volume in words; `None`: it has none.
 ///
 /// # Errors
 /// When the volume cannot be asked.
@@ -133,11 +133,11 @@ pub(crate) fn marked(volume: &dyn Volume) -> Result<Option<RepositoryId>, Engine
     }
 }
 
-/// Whether the volume is there and this repository's, as far as its mark says. A damaged mark says nothing. (S3) What lies
-/// far away does not say that a file system is mounted here.
+/// Checks by its mark that the volume is present and belongs to this repository. A damaged mark proves nothing. (S3)
+/// Blobs in the bucket do not prove that a file system is mounted here.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The reason, in words for people.
 pub(crate) fn is_present(volume: &dyn Volume, repository: RepositoryId) -> Result<(), String> {
     let here = volume.here();
     match read(here.as_deref().unwrap_or(volume)) {
@@ -192,14 +192,15 @@ pub(crate) fn ensure(
     let is_far = near.is_some() && matches!(read(volume), Ok(Mark::Of(found)) if found == repository);
     match write(if is_far { here } else { volume }, repository) {
         Ok(()) => tracing::info!(location, %repository, "marked the volume as this repository's"),
-        // What is stored can be read all the same; the next start tries again.
+        // Stored data can be read without the mark; the next start tries again.
         Err(error) if error.is_full() => tracing::warn!(location, %error, "cannot mark the volume"),
         Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-/// Whether a volume without mark holds containers of this repository, or nothing is known that it should hold.
+/// Returns true if a volume without a mark holds containers of this repository, or if the catalog knows of none that it
+/// should hold.
 #[expect(clippy::expect_used, reason = "a constant")]
 fn is_ours(volume: &dyn Volume, catalog: &Catalog, repository: RepositoryId) -> Result<bool, EngineError> {
     let folder = BlobName::new("containers").expect("a valid name");

@@ -23,13 +23,13 @@ pub(crate) struct Recipe {
     pub(crate) backup: BackupId,
     pub(crate) disk: Arc<str>,
     pub(crate) root: Fingerprint,
-    /// Of the disk.
+    /// Size of the disk.
     pub(crate) size_bytes: u64,
     pub(crate) committed_ms: i64,
 }
 
 impl Recipe {
-    /// That of one disk of a backup.
+    /// Recipe of one disk of a backup.
     pub(crate) fn of(backup: &BackupRecord, disk: &DiskRecord) -> Self {
         Self {
             namespace: backup.namespace,
@@ -43,7 +43,7 @@ impl Recipe {
     }
 }
 
-/// See the module's text.
+/// The recipes in use, and the lock that orders look-ups of restore points against rounds of reclaim.
 #[derive(Debug, Default)]
 pub(crate) struct RecipesInUse {
     /// Shared while a restore point is looked up; taken alone by a round, for a moment before it lists restore points and for
@@ -80,7 +80,7 @@ impl RecipesInUse {
         TakeUp { all: self, _step: self.steps.read() }
     }
 
-    /// What `list` returns, and all recipes that were in use while it listed or are now. For one round at a time.
+    /// Returns the result of `list`, and all recipes that were in use while it ran or are now. For one round at a time.
     pub(crate) fn with<T>(&self, list: impl FnOnce() -> T) -> (Vec<Recipe>, T) {
         let listing = Listing::begin(self);
         let listed = list();
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(all.with(|| 2), (vec![], 2));
     }
 
-    /// (G2) What is taken up, or ends, while a round lists restore points is a root: the restore point may have been
-    /// deleted before the list came to it, and what took it over committed after.
+    /// (G2) A recipe that is taken up, or released, while a round lists restore points is a root: the restore point may
+    /// have been deleted before the list came to it, and the backup that took it over committed after.
     #[test]
     fn what_is_in_use_at_any_moment_of_a_list_is_told() {
         let all = Arc::new(RecipesInUse::default());

@@ -1,4 +1,4 @@
-//! What the engine may keep in memory for its callers, and the account of what backups in progress keep.
+//! Limits on the memory that the engine uses for its callers, and the account of memory held by backups in progress.
 //!
 //! A session's state outlives its connection, so it cannot be bounded by how many streams there may be: all of it
 //! together has one bound. What a message would add beyond that is refused, and with it the session.

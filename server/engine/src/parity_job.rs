@@ -275,7 +275,7 @@ impl ParityJob {
         let core = &self.core;
         for number in core.catalog.damaged_parity_groups(FREE_MAX)? {
             let members = core.catalog.parity_members(number)?;
-            // What is damaged of them is repaired first, maybe with what is left of this parity.
+            // Damaged members are repaired first, possibly from what is left of this parity.
             let must_wait = |record: &ContainerRecord| {
                 !core.store.known_damage(record.id).is_empty() || self.is_far(record)
             };
@@ -439,7 +439,7 @@ impl ParityJob {
         let core = &self.core;
         let wanted: BTreeSet<ContainerId> =
             lost.iter().map(|member| member.id).filter(|id| !core.store.leftovers.is_gone(*id)).collect();
-        // (P6, S8) What is not known may need what was lost.
+        // (P6, S8) Restore points that are not known yet may need the lost chunks.
         if core.unrecorded.check_all_known().is_err() || core.has_left_point() {
             return Ok(false);
         }

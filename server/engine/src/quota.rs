@@ -52,7 +52,7 @@ pub(crate) struct SessionCharge {
 #[derive(Debug)]
 pub(crate) struct Ending<'a>(&'a SessionCharge);
 
-/// Who wants to start what.
+/// A session that asks for admission under the quotas of its namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Applicant<'a> {
     pub(crate) namespace: &'a NamespaceRecord,

@@ -1,4 +1,4 @@
-//! Whether backups are accepted now, and if not, why: looked at when it is asked, not remembered.
+//! Readiness to accept backups, with the reason when there is none: determined when it is asked for, never cached.
 //!
 //! A backup is accepted when a container could be begun, filled and committed. So each of these must hold: no work has
 //! stopped (W9); the volume has this repository's mark and takes a blob; there is room for a container above the
@@ -17,7 +17,7 @@ use crate::identity;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotReady {
     pub obstacle: Obstacle,
-    /// What is wrong and what to do, for operators: it may name paths.
+    /// Description of the problem and its remedy, for operators: it may name paths.
     pub reason: String,
 }
 

@@ -1,5 +1,5 @@
-//! What a volume without its catalog tells: whose it is, whether it holds anything, and its restore points. For
-//! `holdfast-server recover`, and for a start that must not take a repository for an empty folder.
+//! Reading a volume without its catalog: its repository, its contents, and its restore points. For `holdfast-server
+//! recover`, and for a start that must not take a repository for an empty folder.
 
 use std::num::NonZeroUsize;
 
@@ -18,7 +18,8 @@ use crate::snapshot::{self, list_snapshots, read_snapshot_header};
 /// Blobs of a kind looked at to see whose the volume is.
 const SAMPLE: usize = 64;
 
-/// What there is of a repository on `volume`, in words; `None`: nothing, so that a new one may begin there.
+/// Describes in words the traces of a repository on `volume`; `None`: there are none, so that a new repository may be
+/// created there.
 ///
 /// # Errors
 /// When the volume cannot be asked.

@@ -1,4 +1,4 @@
-//! What happens on start, whatever happened before. The steps are those of ORDERING, "Starting":
+//! The steps of a start, whatever happened before. They are those of ORDERING, "Starting":
 //!
 //! - `(S1)`, `(S2)`: the lock and the catalog are the caller's.
 //! - `(S3)` Unfinished blobs are discarded: no agent was told they exist.
@@ -267,8 +267,8 @@ pub(crate) fn note_if_damaged(
     Ok(())
 }
 
-/// (K7, S12) What no key opens, or what lies in an archive, keeps nothing else from being read. It is not damaged, and not
-/// counted as looked at: who can read it later meets it again.
+/// (K7, S12) Skips a container that no key opens, or that is in an archive, so that all others are read. It is not
+/// damaged, and not counted as checked: it is met again once it can be read.
 fn skip(id: ContainerId, error: &ContainerError, summary: &mut OpenSummary) {
     if error.lacks_key() {
         tracing::error!(container = %id, %error, "skipped a container: its key is missing");

@@ -1,4 +1,4 @@
-//! What agents say of chunks that they sealed, and no one here can read (N6).
+//! Agents' reports of false chunks in sealed regions, which the server cannot check (N6).
 //!
 //! A report names a chunk of a restore point and the commitment of the region it came in. The next backups send again what
 //! is stored under that name with that commitment, and then there are two copies, both of which stay (N7) and are offered to
@@ -26,7 +26,7 @@ pub struct FalseChunk {
     /// An extent that has it.
     pub extent: u64,
     pub fingerprint: Fingerprint,
-    /// Of the region it came in.
+    /// Commitment of the region that holds the chunk.
     pub commitment: Commitment,
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn delete(
         tell_of_refusal(core, who, &error.to_string());
     }
     let begun: Vec<BackupId> = begun?.into_iter().map(|one| one.backup).collect();
-    // Those of an earlier call, too, which may have failed here.
+    // Deletions that an earlier call left unfinished are included.
     finish_deletions(core)?;
     Ok(begun)
 }
@@ -97,7 +97,7 @@ pub(crate) fn change_locks(
     let changed = match catalog.change_locks(ids, change, who) {
         Ok(changed) => changed,
         Err(error) => {
-            // Where it is unknown what the catalog holds, the stricter of both counts at the next start.
+            // If it is unknown what the catalog holds, the next start takes the stricter of both.
             if !error.stops_writes() {
                 points::unseal(volume, catalog, &ahead);
             }
@@ -161,7 +161,7 @@ pub(crate) fn reseal_all(core: &Core, budget: &Budget) -> Result<bool, EngineErr
         let batch = core.catalog.stale_points(after, STEP_POINTS)?;
         let Some(last) = batch.last() else { return Ok(true) };
         after = Some(*last);
-        // (P7) What was not read waits, and holds up no other.
+        // (P7) Restore points that were not read wait, and hold up no others.
         let unread = core.unrecorded.unread();
         for id in batch.into_iter().filter(|id| !unread.points.contains(id)) {
             reseal(core, &[id])?;
@@ -208,7 +208,7 @@ pub(crate) fn empty_namespace(
     reason: &str,
 ) -> Result<(u64, u64), EngineError> {
     core.check_writable()?;
-    // (P6) What was not read may be of this namespace, and locked.
+    // (P6) Unread restore points may belong to this namespace, and be locked.
     core.unrecorded.check_all_known()?;
     advance_if_due(core)?;
     let mut vms: Vec<VmRecord> = Vec::new();
@@ -272,14 +272,14 @@ pub(crate) fn advance_if_due(core: &Core) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// So that locks can be compared with something; a catalog that takes no changes ends no start.
+/// Advances the lock clock, so that locks can be compared with it; a catalog that takes no changes ends no start.
 pub(crate) fn advance_at_start(core: &Core) {
     if let Err(error) = advance_if_due(core) {
         tracing::warn!(%error, "cannot advance the lock clock; it is tried again in the background");
     }
 }
 
-/// So that the time this process ran is not lost to the clock.
+/// Advances the lock clock, so that the time this process ran is not lost to it.
 pub(crate) fn advance_at_stop(core: &Core) {
     if core.health.stopped().is_empty()
         && let Err(error) = advance_if_due(core)
@@ -288,7 +288,7 @@ pub(crate) fn advance_at_stop(core: &Core) {
     }
 }
 
-/// See the module's text.
+/// Background job that finishes deletions, writes stale points and advances the lock clock.
 #[derive(Debug)]
 pub(crate) struct RetentionJob {
     pub(crate) core: Arc<Core>,

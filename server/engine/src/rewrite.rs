@@ -62,12 +62,12 @@ impl<'a> Rewriter<'a> {
         Self { core, domain: core.store.domain(namespace), class, purpose, open: None }
     }
 
-    /// Whose keys its chunks are found by.
+    /// Key domain in which its chunks are found.
     pub(crate) const fn domain(&self) -> &Domain {
         &self.domain
     }
 
-    /// Whether `region` goes into the container that is open.
+    /// Returns true if `region` fits into the open container.
     pub(crate) fn has_room_for(&self, region: &VerifiedRegion) -> bool {
         self.open.as_ref().is_some_and(|(writer, _)| writer.fits(region))
     }
@@ -91,7 +91,7 @@ impl<'a> Rewriter<'a> {
         let appended = writer.append(region);
         room.wrote(writer.written_bytes());
         appended.map(drop).map_err(|error| {
-            // What was written by half cannot be sealed.
+            // A partly written container cannot be sealed.
             self.open = None;
             core.write_failure(error.into())
         })
@@ -131,7 +131,7 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// What the catalog is to know of a container that no backup brought.
+/// Catalog record of a container that was not written by a backup.
 pub(crate) fn record_of(sealed: &SealedContainer) -> ContainerRecord {
     ContainerRecord {
         id: sealed.id,

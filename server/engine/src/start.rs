@@ -29,7 +29,7 @@ use crate::unrecorded::{Rest, Unread, Unrecorded};
 /// Restore points named in one line of the log at most.
 const SHOWN: usize = 20;
 
-/// What a start works on.
+/// Inputs of a start.
 pub(crate) struct Start<'a> {
     pub(crate) data: Arc<dyn Volume>,
     pub(crate) index: &'a Arc<dyn Volume>,
@@ -52,7 +52,7 @@ pub(crate) struct Start<'a> {
     pub(crate) older: bool,
 }
 
-/// What a start leads to.
+/// Results of a start.
 pub(crate) struct Started {
     pub(crate) core: Core,
     pub(crate) audit: Audit,
@@ -114,7 +114,7 @@ pub(crate) fn start(start: Start<'_>, progress: &dyn Progress) -> Result<Started
     points::note_found(&missing, &mut unread);
     let numbers = first_numbers(&catalog)?;
     let known = Known { next: numbers.as_ref().map(|numbers| numbers.start), ..known };
-    // (L5) What changed and was not sealed.
+    // (L5) Seals changes that were not sealed.
     settle("changes of restore points", points::reseal_stale(&*data, &catalog, record.id, &unread.points));
     // (D2) Before containers are looked for: these must not be adopted again.
     finish_deletions(&store, &*data);
@@ -164,7 +164,7 @@ pub(crate) fn locked(start: Start<'_>) -> Result<Started, EngineError> {
     })
 }
 
-/// What finds chunks.
+/// Opens the chunk store.
 fn store(
     start: &Start<'_>,
     repository: RepositoryId,
@@ -214,7 +214,7 @@ fn core(
     })
 }
 
-/// What a start looks through, and what it tells of what it finds.
+/// Inputs of the start's search for containers and restore points, and its progress report.
 struct Look<'a> {
     volume: &'a dyn Volume,
     catalog: &'a Catalog,
@@ -291,7 +291,7 @@ fn note_compared(
             "restore points of the catalog have no point on the volume; writing those whose recipes can be read"
         );
     }
-    // So that the next start compares again, if this process does not get as far as writing them.
+    // The next start compares again if this process does not get as far as writing them.
     match catalog.set_points_written(!written) {
         Ok(()) => Ok(()),
         Err(error) if error.refuses_changes() => {
@@ -326,7 +326,7 @@ fn adopt_sealed(
     trusted: Option<CleanStop>,
     rest: &mut Rest,
 ) -> Result<(), EngineError> {
-    // (W12) Of backups that ended with their process.
+    // (W12) Containers of backups that ended with their process.
     if catalog.sealed_containers()? > 0
         && let Err(error) = catalog.adopt_sealed_containers()
     {

@@ -36,12 +36,12 @@ pub struct ChunkBucket {
     pub bytes: u64,
 }
 
-/// What a sample of live data containers holds.
+/// Statistics from a sample of live data containers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StorageStatistics {
     /// Live data containers there are.
     pub containers: u64,
-    /// Of these, looked at: evenly spaced by number. One that could not be read is left out.
+    /// Containers in the sample: evenly spaced by number. A container that could not be read is left out.
     pub sampled_containers: u64,
     pub regions: u64,
     pub chunks: u64,

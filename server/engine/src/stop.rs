@@ -59,7 +59,7 @@ fn mark(core: &Core, audit: &Audit, snapshot: u64) -> Result<Option<CleanStop>, 
         return Ok(None);
     }
     let mut audit_from = audit.from();
-    // (D2) What was deleted since is neither in the index nor has a row.
+    // (D2) Containers deleted since are neither in the index nor have a row.
     for id in core.volume.sealed().into_iter().filter(|id| !core.store.leftovers.is_gone(*id)) {
         if !core.store.index.is_covered(id) {
             tracing::warn!(container = %id, "sealed, but not in the index; the next start looks for it");

@@ -25,7 +25,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 ) -> Task<T> {
     let (sender, answer) = bounded(1);
     pool.spawn(tenant, move || {
-        // What the work had borrowed for writing is dropped with it; an unfinished blob discards itself.
+        // Resources that the work borrowed for writing are dropped with it; an unfinished blob discards itself.
         match catch_unwind(AssertUnwindSafe(work)) {
             // No one receives when the session or restore ended meanwhile.
             Ok(outcome) => drop(sender.send(outcome)),

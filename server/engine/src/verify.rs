@@ -22,7 +22,7 @@ use crate::store::{Domain, NodeReader};
 /// Places of damage that a report names: more are counted.
 pub const PLACES_MAX: usize = 16;
 
-/// What reading a restore point back found.
+/// Result of reading a restore point back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VerifyReport {
     /// Data read, holes and zeros not counted.
@@ -36,7 +36,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Whether all of it is what was backed up.
+    /// Returns true if all of it is as it was backed up.
     pub const fn is_sound(&self) -> bool {
         self.damaged_extents == 0 && self.false_digests == 0
     }
@@ -56,7 +56,7 @@ struct Disk<'a> {
     tree: TreeReader<NodeReader>,
 }
 
-/// What one extent came to.
+/// Result of verifying one extent.
 enum Extent {
     /// Bytes of data in it.
     Sound(u64),
@@ -107,7 +107,7 @@ pub(crate) fn verify(
 }
 
 impl Disk<'_> {
-    /// Whether it was read to its end.
+    /// Returns true if the disk was read to its end.
     fn read(
         &self,
         report: &mut VerifyReport,
@@ -179,7 +179,7 @@ impl Disk<'_> {
     }
 }
 
-/// What is wrong, when that is damage of what is read; else the error, which ends the verification.
+/// Returns the description of damage to the data being read; any other error ends the verification.
 fn damage(error: EngineError) -> Result<String, EngineError> {
     match error {
         EngineError::Damaged(what) => Ok(what),

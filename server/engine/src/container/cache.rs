@@ -80,7 +80,7 @@ impl ContainerCache {
         &*self.volume
     }
 
-    /// Whose containers they are.
+    /// Repository that the containers belong to.
     pub const fn repository(&self) -> RepositoryId {
         self.repository
     }

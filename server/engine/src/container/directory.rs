@@ -22,7 +22,7 @@ use crate::format::recipe::node_bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkRef {
     pub fingerprint: Fingerprint,
-    /// Where it begins in its region's plain bytes.
+    /// Offset in its region's plain bytes.
     pub offset: u32,
     /// Its plain bytes.
     pub bytes: u32,
@@ -207,7 +207,7 @@ fn build_table(fingerprints: &[Fingerprint]) -> Vec<u32> {
                 *entry = number_plus_one;
                 break;
             };
-            // (I5) Of a chunk that is there twice the first is found.
+            // (I5) If a chunk is there twice, the first is found.
             if fingerprints.get(other as usize) == Some(fingerprint) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What can go wrong with a container. Every message begins with the container's name.
+//! Errors of containers. Every message begins with the container's name.
 
 use holdfast_proto::ErrorCode;
 use holdfast_proto::region::RegionError;
@@ -27,7 +27,7 @@ pub enum ContainerError {
     /// A region's payload is what was written, but does not decode to what its fingerprints say.
     #[error("{container}, region {region}: {source}")]
     Content { container: BlobName, region: u16, source: RegionError },
-    /// Something refers to a region that the container does not have.
+    /// A reference names a region that the container does not have.
     #[error("{container} has {count} regions; region {region} was asked for")]
     NoSuchRegion { container: BlobName, region: u16, count: usize },
     /// The directory places a chunk outside its region's plain bytes.
@@ -39,10 +39,10 @@ pub enum ContainerError {
 }
 
 impl ContainerError {
-    /// Whether stored data is damaged or missing, so that another copy, if there is one, must serve.
+    /// Returns true if stored data is damaged or missing, so that another copy, if there is one, must serve.
     pub const fn is_damage(&self) -> bool {
         match self {
-            // What no one but an agent can read is as it should be.
+            // Data that only an agent can read is as it should be.
             Self::Content { source: RegionError::Sealed, .. } => false,
             Self::Volume(VolumeError::NotFound { .. })
             | Self::Structure { source: FormatError::Corrupt { .. }, .. }
@@ -58,23 +58,23 @@ impl ContainerError {
         }
     }
 
-    /// Whether nothing of the container can be had: one lost file, or a volume that is not what it should be.
+    /// Returns true if nothing of the container can be read: the file is lost, or the volume cannot read it.
     pub const fn is_absence(&self) -> bool {
         matches!(self, Self::Volume(VolumeError::NotFound { .. }) | Self::Unreadable { region: None, .. })
     }
 
-    /// Whether it was sealed with a key that is not here: nothing says that it is damaged.
+    /// Returns true if it was sealed with a key that is not available. That is no evidence of damage.
     pub fn lacks_key(&self) -> bool {
         matches!(self, Self::Volume(error) if error.lacks_key())
     }
 
-    /// Whether it is there and cannot be read now, as long as nothing changes: it lies in an archive, access is refused, or
-    /// its key is not here. Nothing says that it is damaged.
+    /// Returns true if it exists and cannot be read until something changes: it is in an archive, access is refused, or
+    /// its key is not available. That is no evidence of damage.
     pub const fn is_unreadable_now(&self) -> bool {
         matches!(self, Self::Volume(VolumeError::NotReadableNow { .. }))
     }
 
-    /// Whether there is no such file: it may have been deleted.
+    /// Returns true if there is no such file: it may have been deleted.
     pub const fn is_missing(&self) -> bool {
         matches!(self, Self::Volume(VolumeError::NotFound { .. }))
     }

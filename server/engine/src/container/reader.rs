@@ -222,12 +222,12 @@ impl OpenContainer {
         Ok(Self { header, parts, directory, salvaged: false })
     }
 
-    /// What was found of a container that cannot be opened.
+    /// Assembles the readable parts of a container that cannot be opened.
     pub(super) const fn salvaged(header: Header, parts: Parts, directory: Directory) -> Self {
         Self { header, parts, directory, salvaged: true }
     }
 
-    /// Whether it could not be opened, so that its regions may have other numbers than the index knows.
+    /// Returns true if it could not be opened, so that its regions may have other numbers than in the index.
     pub const fn is_salvaged(&self) -> bool {
         self.salvaged
     }
@@ -242,7 +242,7 @@ impl OpenContainer {
         self.header.namespace
     }
 
-    /// What it holds.
+    /// Class of its contents: data or recipe.
     pub const fn class(&self) -> ContainerClass {
         self.header.class
     }
@@ -257,17 +257,17 @@ impl OpenContainer {
         self.parts.blob.drop_cached();
     }
 
-    /// Whether reading its regions asks nothing of a place far away.
+    /// Returns true if its regions can be read without asking the bucket.
     pub fn is_at_hand(&self) -> bool {
         self.parts.blob.is_at_hand()
     }
 
-    /// Where it lies if that is an archive.
+    /// Its place in the archive; `None` when it is not archived.
     pub fn cold(&self) -> Option<ColdPlace> {
         self.parts.blob.cold()
     }
 
-    /// What is read to open it.
+    /// Lengths of its head and tail, which are read to open it.
     pub fn ends(&self) -> Ends {
         let regions = self.directory.regions_with_ends().map(|(record, _)| record);
         let directory_at = regions
@@ -299,7 +299,7 @@ impl OpenContainer {
         Err(ContainerError::Length { container: self.parts.name.clone(), found, sealed })
     }
 
-    /// What is in it.
+    /// Its directory.
     pub const fn directory(&self) -> &Directory {
         &self.directory
     }

@@ -73,7 +73,7 @@ impl VerifiedRegion {
         self.record.plain_bytes
     }
 
-    /// Whether its agent sealed it.
+    /// Returns true if an agent sealed it.
     pub fn is_sealed(&self) -> bool {
         self.record.codec == Codec::Sealed
     }
@@ -132,7 +132,7 @@ impl VerifiedRegion {
         self.record.stored_bytes
     }
 
-    /// What is stored of it.
+    /// Its payload, as it is stored.
     pub const fn payload(&self) -> &Bytes {
         &self.payload
     }

@@ -21,7 +21,7 @@ use crate::format::container::{
 };
 use crate::format::crc32c;
 
-/// What is known of a container without reading it.
+/// Identity and owner of a container, known without reading it.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
     pub id: ContainerId,
@@ -31,12 +31,12 @@ pub struct Owner {
     pub created_ms: i64,
 }
 
-/// What was found of a damaged container.
+/// Readable parts of a damaged container.
 #[derive(Debug)]
 pub struct Salvaged {
     /// Regions are numbered as they were found, which need not be as they once were.
     pub open: OpenContainer,
-    /// Whether every byte that belongs to regions was found in one, and every region was cut into the chunks that were
+    /// Set if every byte that belongs to regions was found in one, and every region was cut into the chunks that were
     /// stored in it.
     pub complete: bool,
 }
@@ -86,8 +86,8 @@ fn check_identity(
     }
 }
 
-/// Whether nothing is missing behind the last region: a directory begins there, as it says itself, as the footer
-/// says, or as its length tells.
+/// Returns true if no region is missing behind the last one: a directory begins there, by its magic number, by the
+/// footer, or by the lengths.
 fn ends_at_directory(bytes: &[u8], id: ContainerId, walked: &Walked) -> bool {
     let footer = bytes.last_chunk::<FOOTER_BYTES>();
     let footer = footer.and_then(|footer| Footer::decode(footer, bytes.len() as u64).ok());
@@ -180,7 +180,7 @@ fn payload<'a>(bytes: &'a [u8], record: &RegionRecord) -> Option<&'a [u8]> {
 }
 
 impl ContainerError {
-    /// Whether a whole structure says that it belongs elsewhere.
+    /// Returns true if an intact structure says that it belongs to another container or repository.
     fn is_foreign(&self) -> bool {
         use crate::format::Defect;
         matches!(

@@ -100,7 +100,7 @@ struct Table {
     flying: HashMap<(ContainerId, u16), Arc<Flight>>,
 }
 
-/// Who has a region.
+/// Source of a region that is asked for.
 enum Source {
     Kept(Arc<Run>),
     /// Another thread is reading it.

@@ -16,7 +16,7 @@ mod damage;
 mod golden;
 mod salvage;
 
-/// Everything a container says must be what went in.
+/// Asserts that a container holds exactly the regions that were written.
 fn assert_holds(container: &OpenContainer, regions: &[Vec<Vec<u8>>]) {
     let directory = container.directory();
     assert_eq!(directory.region_count(), regions.len());

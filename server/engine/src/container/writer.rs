@@ -34,7 +34,7 @@ pub struct SealedContainer {
     pub directory: Directory,
 }
 
-/// What a region takes in the file.
+/// Bytes that a region occupies in the file.
 fn region_bytes(region: &VerifiedRegion) -> u64 {
     REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes())
 }
@@ -84,7 +84,7 @@ impl ContainerWriter {
         self.header.id
     }
 
-    /// What it holds.
+    /// Class of its contents: data or recipe.
     pub const fn class(&self) -> ContainerClass {
         self.header.class
     }
@@ -105,7 +105,7 @@ impl ContainerWriter {
         self.offset as u64
     }
 
-    /// Whether `region` still fits, directory and footer included, and is of the container's kind.
+    /// Returns true if `region` still fits, directory and footer included, and is of the container's kind.
     pub fn fits(&self, region: &VerifiedRegion) -> bool {
         region.is_sealed() == self.header.sealed
             && self.contents.regions.len() < REGIONS_MAX

@@ -1,4 +1,4 @@
-//! What was lost by open damage, by namespace: the chunks and nodes in damaged places of which no other copy is found.
+//! Chunks and nodes lost by open damage, by namespace: those in damaged places of which no other copy is found.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 1 << 20;
 enum Lost {
     /// Exactly these.
     These(HashSet<Fingerprint>),
-    /// What was in a container cannot be told, or they are too many: each has to be looked up.
+    /// The contents of a container are unknown, or too many are lost: each has to be looked up.
     LookUp,
 }
 
@@ -28,7 +28,7 @@ impl Default for Lost {
     }
 }
 
-/// What one namespace lost.
+/// Chunks and nodes that one namespace lost.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     chunks: Lost,
@@ -54,12 +54,12 @@ impl Suspects {
         [&self.chunks, &self.nodes].iter().all(|lost| matches!(lost, Lost::These(names) if names.is_empty()))
     }
 
-    /// Whether no chunk can be lost, so that extents need not be read.
+    /// Returns true if no chunk can be lost, so that extents need not be read.
     pub(super) fn spares_chunks(&self) -> bool {
         matches!(&self.chunks, Lost::These(names) if names.is_empty())
     }
 
-    /// Whether a chunk, or a node, cannot be had.
+    /// Returns true if no copy of a chunk, or node, can be read.
     pub(super) fn is_lost(
         &self,
         store: &ChunkStore,
@@ -88,7 +88,7 @@ pub(super) struct AllSuspects {
 }
 
 impl AllSuspects {
-    /// Of the damage that is open now.
+    /// Collects the chunks and nodes lost by damage that is open now.
     pub(super) fn gather(core: &Core) -> Result<Self, EngineError> {
         let mut all = Self::default();
         let mut recent = RecentDirectories::default();
@@ -123,7 +123,7 @@ impl AllSuspects {
         Ok(all)
     }
 
-    /// What a namespace lost; `None`: nothing.
+    /// Losses of a namespace; `None`: nothing.
     pub(super) fn of(&self, namespace: NamespaceId) -> Option<&Suspects> {
         if let Some(anyones) = &self.anyones {
             return Some(anyones);

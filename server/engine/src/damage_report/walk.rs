@@ -54,7 +54,7 @@ struct Before {
     disks: Vec<Walked>,
 }
 
-/// See the module's text.
+/// State of a walk over the recipes of restore points.
 #[derive(Debug)]
 pub(super) struct Walk {
     suspects: AllSuspects,
@@ -97,7 +97,7 @@ impl Walk {
                 match done {
                     Ok(true) => self.record(core)?,
                     Ok(false) => return Ok(false),
-                    // What cannot be read now hides no other's loss.
+                    // A restore point that cannot be read now hides no other's loss.
                     Err(error) if error.is_of_one_object() => self.pass_by(backup, place, &error),
                     Err(error) => return Err(error),
                 }
@@ -145,7 +145,7 @@ impl Walk {
         let is_spared = |disk: &DiskRecord| {
             let reach = store.reach.of(record.namespace, disk.root, &store.leftovers);
             reach.is_some_and(|reach| {
-                // What healed, too: the copy that makes up for it may be what is damaged now, and is not known here.
+                // Healed damage counts, too: the copy that replaced it may be damaged now without being known here.
                 let mut damaged = store.damaged_since(record.namespace, reach.sound_as_of);
                 damaged.extend(&suspects.containers);
                 reach.is_spared(&damaged, &store.leftovers)
@@ -171,7 +171,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Whether all disks are done.
+    /// Returns true when all disks are done.
     fn read(
         &mut self,
         core: &Arc<Core>,
@@ -186,7 +186,7 @@ impl Walk {
             None => return Ok(true),
         };
         let domain = core.store.domain(reading.record.namespace);
-        // What is looked up says more than what was not.
+        // A walk with look-ups finds more than one without.
         let comparable = |before: &&Before| before.vm == reading.vm && (before.was_known || !is_known);
         let same_vm = self.before.as_ref().filter(comparable);
         let mut place = Place { core, suspects, domain: &domain, recent: &mut self.recent, budget };
@@ -214,7 +214,7 @@ fn is_same(old: &DiskRecord, new: &DiskRecord) -> bool {
     old.name == new.name && old.size_bytes == new.size_bytes
 }
 
-/// What a walk over a disk needs.
+/// Context of a walk over one disk.
 struct Place<'a> {
     core: &'a Arc<Core>,
     suspects: &'a Suspects,
@@ -239,7 +239,7 @@ impl Place<'_> {
         Ok(Walked { disk: disk.clone(), tree, lost })
     }
 
-    /// Whether the end was reached.
+    /// Returns true when the end of the disk is reached.
     fn walk(
         &mut self,
         walked: &mut Walked,

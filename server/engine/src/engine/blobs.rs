@@ -30,7 +30,7 @@ pub struct RewriteRoom {
 }
 
 impl RewriteRoom {
-    /// So many bytes of the blob are written.
+    /// Records that `bytes` of the blob have been written.
     pub fn wrote(&mut self, bytes: u64) {
         self.grant.wrote(bytes);
     }
@@ -43,8 +43,8 @@ impl RewriteRoom {
 }
 
 impl Engine {
-    /// Whose a blob is. One whose owner cannot be told, because it is damaged or nothing of this repository, is that of the
-    /// repository as a whole.
+    /// Owner of a blob. A blob whose owner cannot be determined, because it is damaged or does not belong to this
+    /// repository, is owned by the repository as a whole.
     ///
     /// # Errors
     /// When the catalog or the volume cannot be asked.
@@ -146,7 +146,7 @@ impl Engine {
         for region in 0..regions {
             match open.read_region(region).and_then(|stored| stored.checked(&open)) {
                 Ok(_) => {}
-                // (T14) What cannot be read now is no damage; damage elsewhere is.
+                // (T14) A region that cannot be read now is no damage; damage elsewhere is.
                 Err(error) if error.is_damage() => return Ok(Some(false)),
                 Err(_) => sound = None,
             }

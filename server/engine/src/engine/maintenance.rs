@@ -219,10 +219,11 @@ impl Engine {
         reclaim::freed_by_deleting(&self.core, backups, control)
     }
 
-    /// Whose the live bytes of data containers are. Walks all recipes, and keeps the answer in the catalog.
+    /// Attributes the live bytes of data containers to restore points. Walks all recipes, and keeps the result in the
+    /// catalog.
     ///
     /// # Errors
-    /// [`EngineError::Stopped`]; what cannot be read now.
+    /// [`EngineError::Stopped`]; errors of recipes that cannot be read now.
     pub fn attribute(&self, control: &ReclaimControl) -> Result<Attribution, EngineError> {
         self.core.check_unlocked()?;
         reclaim::attribution::attribute(&self.core, control)

@@ -53,7 +53,7 @@ const HEADER: &str = "header";
 const REGION_HEADER: &str = "region header";
 const FOOTER: &str = "footer";
 
-/// Who a container is and whom it belongs to.
+/// Identity and owner of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub class: ContainerClass,
@@ -62,14 +62,14 @@ pub struct Header {
     pub id: ContainerId,
     /// Milliseconds since the Unix epoch.
     pub created_ms: i64,
-    /// Whether its regions are sealed by agents.
+    /// Set if its regions are sealed by agents.
     pub sealed: bool,
 }
 
 /// A region, as its header and the directory both describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionRecord {
-    /// Of the region's header in the container; the payload follows it.
+    /// Offset of the region's header in the container; the payload follows it.
     pub offset: u32,
     /// Length of the payload.
     pub stored_bytes: u32,
@@ -164,7 +164,7 @@ fn check_frame<const N: usize>(
     Ok(())
 }
 
-/// Whether it is of a container of sealed regions.
+/// Returns true if the container is of sealed regions.
 fn check_version(structure: &'static str, version: u16) -> Result<bool, FormatError> {
     match version {
         CONTAINER_VERSION => Ok(false),

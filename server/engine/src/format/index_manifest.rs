@@ -35,9 +35,9 @@ struct RawHeader {
     next_run: U64,
     covered_bytes: U64,
     zero_too: [u8; 32],
-    /// Of everything after the header.
+    /// Checksum of everything after the header.
     body_crc: U32,
-    /// Of the header's bytes before it, in every version.
+    /// Checksum of the header's bytes before it, in every version.
     crc: U32,
 }
 
@@ -68,7 +68,7 @@ pub struct Manifest {
     /// The highest valid one counts.
     pub sequence: u64,
     pub repository: RepositoryId,
-    /// What namespace keys are derived from; random, and worth nothing without the index.
+    /// Secret that namespace keys are derived from; random, and worth nothing without the index.
     pub secret: [u8; 32],
     /// Every sorted run's number is below it.
     pub next_run: u64,

@@ -65,7 +65,7 @@ struct RawMember {
     crc: U64,
 }
 
-/// What a parity blob says of itself.
+/// Header of a parity blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParityHeader {
     /// As in its name.
@@ -90,7 +90,7 @@ pub struct ParityMember {
     pub crc: u64,
 }
 
-/// Which containers, and what each window of each must be.
+/// Members of a group of parity, and the checksum of each window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParityTable {
     pub members: Vec<ParityMember>,
@@ -154,7 +154,7 @@ impl ParityHeader {
         check_crc(HEADER, bytes)?;
         check_version(HEADER, raw.version.get(), PARITY_VERSION)?;
         check_equal(HEADER, "window", raw.window_bytes.get().into(), WINDOW_BYTES.into())?;
-        // (R3) Everything allocated for it follows from these.
+        // (R3) All allocations for it follow from these.
         check_limit(HEADER, "containers", raw.members.into(), MEMBERS_MAX.into())?;
         check_limit(HEADER, "spares", raw.spares.into(), SPARES_MAX.into())?;
         let shard_bytes = raw.shard_bytes.get();
@@ -176,7 +176,7 @@ impl ParityHeader {
 }
 
 impl ParityTable {
-    /// What a window must be: of container `shard`, or behind these of a parity.
+    /// Checksum of a window: of container `shard`, or, behind the containers, of a parity.
     pub fn sum(&self, header: &ParityHeader, shard: usize, window: u32) -> Option<u64> {
         self.sums.get(shard * header.windows() as usize + window as usize).copied()
     }

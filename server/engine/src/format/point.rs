@@ -33,13 +33,13 @@ struct RawHeader {
     version: U16,
     zero: U16,
     body_bytes: U32,
-    /// Of everything after the header.
+    /// Checksum of everything after the header.
     body_crc: U32,
     repository: [u8; 16],
     backup: [u8; 16],
     revision: U32,
     zero_too: [u8; 8],
-    /// Of the header's bytes before it, in every version.
+    /// Checksum of the header's bytes before it, in every version.
     crc: U32,
 }
 
@@ -91,10 +91,10 @@ pub struct PointBody {
     pub chunker: Option<PointChunker>,
     #[prost(message, repeated, tag = "17")]
     pub disks: Vec<PointDisk>,
-    /// Whose run it was.
+    /// Owner of the run.
     #[prost(string, tag = "18")]
     pub owner: String,
-    /// Whose the VM was.
+    /// Owner of the VM.
     #[prost(string, tag = "19")]
     pub vm_owner: String,
     /// Disks of the VM that could not be read.
@@ -105,7 +105,7 @@ pub struct PointBody {
     pub locked_until_ms: Option<i64>,
     #[prost(message, optional, tag = "22")]
     pub hold: Option<PointHold>,
-    /// What the lock clock showed when this revision was written.
+    /// Lock clock when this revision was written.
     #[prost(int64, optional, tag = "23")]
     pub lock_time_ms: Option<i64>,
     /// 8 bytes: of the key that agents encrypt the namespace with. Empty: they do not.

@@ -50,7 +50,7 @@ struct RawFooter {
 
 const CODEC_ZSTD: u16 = 1;
 
-/// What a snapshot says of itself.
+/// Header of a catalog snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotHeader {
     /// As in the name; the highest is the newest.
@@ -61,7 +61,7 @@ pub struct SnapshotHeader {
     pub last_commit: u64,
 }
 
-/// What the body must turn out to be.
+/// Lengths and digest that the body must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotFooter {
     /// Bytes of the catalog.

@@ -34,12 +34,12 @@ impl Shared {
 }
 
 impl Index {
-    /// Whether no bad page is known.
+    /// Returns true if no bad page is known.
     pub(crate) fn is_whole(&self) -> bool {
         !self.shared.bad.any()
     }
 
-    /// Whether maintenance was ended for good.
+    /// Returns true if maintenance was ended for good.
     pub(crate) fn is_stopped(&self) -> bool {
         self.shared.stop.load(Ordering::Relaxed)
     }
@@ -103,7 +103,7 @@ impl Index {
         Ok(added)
     }
 
-    /// Whether some readable page, or memory, has exactly this entry.
+    /// Returns true if a readable page, or the memtable, has exactly this entry.
     fn has_entry(&self, key: &IndexKey, wanted: Location) -> Result<bool, IndexError> {
         match self.get(key, |location| location == wanted) {
             Ok(found) => Ok(found.is_some()),
@@ -118,7 +118,7 @@ impl Index {
     /// # Errors
     /// What maintenance failed with, or the volume's.
     pub(crate) fn drop_bad_pages(&self, bad: &BadPages) -> Result<(), IndexError> {
-        // (I1) What was patched in is durable before the pages that had it are given up.
+        // (I1) Entries that were patched in are durable before the pages that had them are given up.
         self.checkpoint()?;
         let shared = &self.shared;
         let work = shared.work.lock();

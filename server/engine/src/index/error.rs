@@ -1,4 +1,4 @@
-//! What the index can fail with.
+//! Errors of the index.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub enum IndexError {
 }
 
 impl IndexError {
-    /// Whether a rebuild from the container directories is the remedy.
+    /// Returns true if a rebuild from the container directories is the remedy.
     pub fn needs_rebuild(&self) -> bool {
         match self {
             Self::Damaged { .. }
@@ -89,7 +89,7 @@ impl IndexError {
         }
     }
 
-    /// Whether the disk could not read a file of the index.
+    /// Returns true if the disk could not read a file of the index.
     pub fn is_read_failure(&self) -> bool {
         match self {
             Self::Volume(VolumeError::Io { .. }) => true,
@@ -107,7 +107,7 @@ impl IndexError {
         }
     }
 
-    /// Whether the volume had no room left; the same call may succeed once there is room.
+    /// Returns true if the volume had no room left; the same call may succeed once there is room.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Volume(error) => error.is_full(),
@@ -116,12 +116,13 @@ impl IndexError {
         }
     }
 
-    /// Whether it needs more memory than it may use.
+    /// Returns true if it needs more memory than it may use.
     pub const fn is_too_large(&self) -> bool {
         matches!(self, Self::TooLarge { .. })
     }
 
-    /// Whether it may pass by itself, so that the next call tries again. Everything else stops the index.
+    /// Returns true if the failure may pass by itself, so that the next call tries again. All other errors stop the
+    /// index.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Volume(error) => error.is_full() || error.is_retryable(),

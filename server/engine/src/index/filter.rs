@@ -24,7 +24,7 @@ pub(super) struct FilterSet {
 }
 
 impl FilterSet {
-    /// Whether a key with this prefix may be in the sorted run.
+    /// Returns true if a key with this prefix may be in the sorted run.
     pub(super) fn contains(&self, prefix: u64) -> bool {
         let after = match self.firsts.as_slice() {
             [_] => 1,

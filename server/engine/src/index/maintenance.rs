@@ -117,7 +117,7 @@ impl Shared {
     /// Distributes wide runs to the shards. Flushes go on meanwhile: they only add newer wide runs.
     pub(super) fn split(&self, wide: &[Arc<SortedRun>], entries: u64) -> Result<(), IndexError> {
         let (mut old, mut new) = (wide.to_vec(), Vec::new());
-        // What was written of it goes, whatever failed.
+        // The part that was written is removed, whatever failed.
         match self.distribute(wide, entries, (&mut old, &mut new)) {
             Ok(()) => self.publish(&old, &new, None),
             Err(error) => Err(self.abandon(numbers(&new), error)),

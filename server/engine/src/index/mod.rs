@@ -342,7 +342,7 @@ impl IndexKey {
         key_suffix(&self.0)
     }
 
-    /// Which shard holds it: 0 to 63.
+    /// Number of the shard that holds it: 0 to 63.
     fn shard(&self) -> usize {
         shard_of(self.prefix())
     }

@@ -30,7 +30,7 @@ pub(super) struct View {
     pub(super) runs: Arc<SortedRuns>,
 }
 
-/// Which containers need no replay (I2).
+/// Containers that need no replay (I2).
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
     /// In durable sorted runs, and so named by the next manifest.
@@ -63,7 +63,7 @@ pub(super) struct Control {
     pub(super) wanted: bool,
 }
 
-/// Who may write a manifest.
+/// Sequence numbers of manifests; held locked by the thread that writes one.
 #[derive(Debug)]
 pub(super) struct Publisher {
     /// The highest ever seen or used.
@@ -74,7 +74,7 @@ pub(super) struct Publisher {
     pub(super) stale: Vec<u64>,
 }
 
-/// Everything shared.
+/// State shared by look-ups, inserts and the maintenance thread.
 pub(super) struct Shared {
     pub(super) volume: Arc<dyn Volume>,
     pub(super) repository: RepositoryId,

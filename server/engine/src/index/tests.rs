@@ -65,7 +65,7 @@ fn insert(index: &Index, directories: &Directories, number: u64) -> Result<(), I
     index.insert_container(container(number), directories[&number].iter().copied())
 }
 
-/// What recovery does.
+/// Replays uncovered containers, as recovery does.
 fn replay(index: &Index, directories: &Directories) {
     for &number in directories.keys() {
         if !index.is_covered(container(number)) {
@@ -84,7 +84,7 @@ fn open(volume: &MemoryVolume, options: IndexOptions) -> Index {
     Index::open(Arc::new(volume.clone()), REPOSITORY, options).unwrap()
 }
 
-/// (I2) What is in memory only would be lost with the process, and must be replayed by the next.
+/// (I2) Entries that are only in memory would be lost with the process, and must be replayed by the next.
 #[test]
 fn a_container_counts_as_covered_once_its_entries_are_in_sorted_runs() {
     let (volume, directories) = (MemoryVolume::new(), directories(2, 16));

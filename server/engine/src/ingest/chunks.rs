@@ -18,7 +18,7 @@ const FOUND_MAX: usize = 1 << 17;
 /// Chunks sent but not yet named by an extent at most. An honest agent has a few hundred.
 const UNNAMED_MAX: usize = 1 << 17;
 
-/// See the module's text.
+/// Chunks that one stream may refer to: its own, those found in the repository, and those promised to it.
 #[derive(Debug)]
 pub(super) struct StreamChunks {
     domain: Domain,
@@ -32,7 +32,7 @@ pub(super) struct StreamChunks {
     holds: Holds,
     /// Chunks that extents name and that were not there when they did.
     promises: Promises,
-    /// Whether the agent can be asked for chunks again, so that promises may be made to it.
+    /// Set if the agent can be asked for chunks again, so that promises may be made to it.
     takes_pending: bool,
 }
 
@@ -43,7 +43,7 @@ struct FoundChunk {
     bytes: u32,
 }
 
-/// Whether the stream may refer to a chunk.
+/// Availability of a chunk to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Availability {
     /// It is there and so many bytes long.
@@ -135,19 +135,19 @@ impl StreamChunks {
         }
     }
 
-    /// Whether the agent need not send the chunk.
+    /// Returns true if the agent need not send the chunk.
     pub(super) fn has(&mut self, store: &ChunkStore, fingerprint: &Fingerprint) -> Result<bool, EngineError> {
         Ok(matches!(self.look_up(store, fingerprint, Purpose::Ask)?, Availability::Here(_)))
     }
 
-    /// (N5) Whether there is a sound copy of any of these chunks in a container that others can see.
+    /// (N5) Returns true if any of these chunks has a sound copy in a container that other streams can see.
     pub(super) fn has_any_stored(
         &mut self,
         store: &ChunkStore,
         fingerprints: &[Fingerprint],
     ) -> Result<bool, EngineError> {
         for fingerprint in fingerprints {
-            // What only a damaged page of the index knows is there (I4).
+            // A chunk that is found only in a damaged page of the index is there (I4).
             let found = self.look_up_stored(store, fingerprint, Purpose::Store)?;
             if matches!(found, Availability::Here(_)) {
                 return Ok(true);
@@ -156,9 +156,9 @@ impl StreamChunks {
         Ok(false)
     }
 
-    /// (W4) Whether extent `extent` may name the chunk with that length; then says whether it is new: brought by
-    /// this stream, and named for the first time. (C2) Of an agent that can be asked again a chunk is accepted that is
-    /// not there: with a promise, which must be kept before the stream is finished.
+    /// (W4) Checks that extent `extent` may name the chunk with that length. Returns true if the chunk is new: brought
+    /// by this stream, and named for the first time. (C2) If the agent can be asked again, a missing chunk is accepted
+    /// with a promise, which must be kept before the stream is finished.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] when the repository lacks the chunk or has it with another length,
@@ -256,7 +256,7 @@ impl StreamChunks {
         let before = self.found.get(fingerprint).copied();
         // (A7) Remembered only as long as nothing is known to be damaged there, and (D2) the container is there.
         let counts = |at: Location| {
-            // (N6) What is named is there, whatever an agent says of it.
+            // (N6) A chunk that an extent names is there, whatever an agent reports of it.
             let is_named = matches!(purpose, Purpose::Name);
             store.is_there(at) && (is_named || !store.is_reported(self.domain.namespace, at))
         };

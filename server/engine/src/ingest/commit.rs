@@ -73,7 +73,8 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
     }
 }
 
-/// Whether the catalog will never take it: then its point must not stay, or the next start would enter it.
+/// Returns true if the catalog will never accept the backup: then its point must be removed, or the next start would
+/// enter it.
 fn is_refusal(error: &EngineError) -> bool {
     use CatalogError::{Exists, Invalid, NotFound};
     // Another owner: the VM was given to them while the backup ran.
@@ -103,7 +104,7 @@ fn withdraw(core: &Core, session: &Session) -> bool {
     is_gone
 }
 
-/// Whether the session's backup exists on the volume, so that it can end in no other way.
+/// Returns true if the session's backup exists on the volume, so that it can end in no other way.
 pub(super) fn is_sealed(session: &Session) -> bool {
     session.prepared.lock().as_ref().is_some_and(|prepared| prepared.sealed)
 }
@@ -165,7 +166,7 @@ fn not_finished(slot: &DiskSlot, state: &DiskState) -> EngineError {
     EngineError::Invalid(format!("the backup cannot be committed: disk {disk:?} is incomplete, {why}"))
 }
 
-/// (W7) What an earlier commit of that session answered, if there was one.
+/// (W7) Response of an earlier commit of that session, if there was one.
 pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::CommitResponse>, EngineError> {
     let Some(backup) = core.catalog.backup_by_session(session)? else { return Ok(None) };
     let details = core.catalog.session_details(session)?.into_iter().map(Into::into).collect();
@@ -197,7 +198,7 @@ pub(super) fn record_failure(
         state.abandon();
         let mut row = details_row(core, session, slot, &state);
         row.status = status;
-        // What was brought is worth the beginning of the session's reason.
+        // Disks that brought data get the beginning of the session's reason.
         let (why, max_bytes) = match state.failure().or_else(|| left.take()) {
             Some(why) => (why, KEPT_REASON_MAX_BYTES),
             None if row.bytes > 0 => (reason, REPEATED_REASON_MAX_BYTES),

@@ -1,4 +1,4 @@
-//! What one disk of a session has come to: chunks received, containers, recipe, counters.
+//! State of one disk of a session: chunks received, containers, recipe, counters.
 //!
 //! It belongs to the session and survives the connection: a stream opened again goes on where the last
 //! accepted message left off.
@@ -31,11 +31,11 @@ use crate::memory::MemoryShare;
 use crate::quota::SessionCharge;
 use crate::store::{ChunkStore, Domain, Holds, Reach};
 
-/// See the module's text.
+/// State of one disk of a session.
 #[derive(Debug)]
 pub(super) struct DiskState {
     pub(super) size_bytes: u64,
-    /// Whether its agent must seal regions, which no one else may do (N2).
+    /// Set if its agent must seal regions, which no one else may do (N2).
     sealed: bool,
     pub(super) recipe: RecipeWriter,
     pub(super) counters: Counters,
@@ -54,11 +54,11 @@ pub(super) struct DiskState {
     damage_seen: u64,
     /// Damage found later was not known when the first extent was accepted.
     sound_since: u64,
-    /// How it is known where everything lies that extents taken over unchanged refer to.
+    /// The least certain placing of the extents taken over unchanged.
     placing: Placing,
     acked: (u64, u64),
     failed: Option<Cow<'static, str>>,
-    /// What was found at the commit instead of what the agent was told of.
+    /// Holds on copies found at the commit that replace those found earlier.
     held_also: Vec<Holds>,
 }
 
@@ -101,7 +101,7 @@ impl DiskState {
         }
     }
 
-    /// Which of the chunks the agent must send.
+    /// Returns the chunks that the agent must send.
     pub(super) fn query(&mut self, core: &Core, query: &v1::Query) -> Result<v1::Need, EngineError> {
         // (R3) Bounded before anything is allocated for the answer.
         let fingerprints = split_fingerprints(&query.fingerprints, "the query")?;
@@ -157,7 +157,7 @@ impl DiskState {
         let codec = Codec::try_from(region.codec)?;
         check_kind(codec, self.sealed)?;
         let fingerprints = split_fingerprints(&region.fingerprints, "the region")?;
-        // (N5) What of it is lacking is asked for again.
+        // (N5) Missing chunks of it are asked for again.
         if self.sealed && self.chunks.has_any_stored(&core.store, &fingerprints)? {
             self.chunks.not_taken(&core.store, &fingerprints)?;
             return self.store_verified(false);
@@ -250,8 +250,8 @@ impl DiskState {
         }
         self.counters.read(finish.read_bytes, self.size_bytes)?;
         self.store_verified(true)?;
-        // (C4) What has not arrived by now the agent is not going to send. So no stream that waits is waited for with
-        // anything that others have to do first.
+        // (C4) Chunks that have not arrived by now will not be sent by the agent. So no stream depends on one that is
+        // itself waiting.
         self.claims.forget_asked();
         let promised = self.chunks.promises().all();
         self.chunks.settle(&core.store, &promised)?;
@@ -260,7 +260,7 @@ impl DiskState {
         self.go_on(core)
     }
 
-    /// Whether the agent waits for the answer to Finish.
+    /// Returns true while the agent waits for the answer to Finish.
     pub(super) const fn is_finishing(&self) -> bool {
         self.finishing.is_some()
     }
@@ -292,8 +292,8 @@ impl DiskState {
         Ok(Some(self.said_finished()))
     }
 
-    /// (C2) Of promised chunks that no one brings, which this stream has claimed, asks the agent for those that are not
-    /// in the index either.
+    /// (C2) Asks the agent for promised chunks that no stream brings, that this stream has claimed, and that are not in
+    /// the index.
     fn again(&mut self, core: &Core, unclaimed: &[Fingerprint]) -> Result<Option<v1::Again>, EngineError> {
         self.chunks.settle(&core.store, unclaimed)?;
         let (lost, found): (Vec<_>, Vec<_>) =
@@ -423,7 +423,7 @@ impl DiskState {
         &self.claims
     }
 
-    /// What the agent is to be told of progress, if there was any.
+    /// Returns the progress to report to the agent; `None` if there was none.
     pub(super) fn ack(&mut self) -> Option<v1::Ack> {
         let progress = (self.recipe.accepted(), self.data.sealed_bytes());
         let (extents, bytes) = std::mem::replace(&mut self.acked, progress);
@@ -481,7 +481,7 @@ impl DiskState {
         if self.counters.unchanged_bytes > 0 {
             let (placed, as_of) = parent?.placed(self.placing)?;
             containers |= placed;
-            // (R7) What rests on the parent's reach was not looked at since that was made.
+            // (R7) Extents taken over by the parent's reach have not been checked since that was made.
             sound_as_of = sound_as_of.min(as_of.unwrap_or(sound_as_of));
         }
         Some(Reach { containers: Arc::new(containers), sound_as_of })

@@ -30,12 +30,12 @@ pub(super) struct ParentDisk {
     tree: TreeReader<NodeReader>,
     /// Where all it refers to lies, if that is known.
     reach: Option<Reach>,
-    /// Whether known damage spares all of it, and the generation of damage, and the changes to what is gone, of which
-    /// that was found.
+    /// Last result of `is_spared`, and the generation of damage and number of changes to deleted containers as of which
+    /// it was found.
     spared: Mutex<Option<((u64, u64), bool)>>,
-    /// Whether its digests are claims of the VM's owner. Those of an earlier owner are offered to no one.
+    /// Set if its digests are claims of the VM's owner. Those of an earlier owner are offered to no one.
     trusted: bool,
-    /// (V3) Whether something of it may be lost that no known damage tells of.
+    /// (V3) Set if chunks of it may be lost that no known damage explains.
     may_lack: bool,
     reread: Option<Reread>,
     sound: Mutex<SoundExtents>,
@@ -52,7 +52,7 @@ struct SoundExtents {
     extents: RoaringTreemap,
 }
 
-/// How it is known where all of an extent lies; the later, the less is known.
+/// How the containers of an extent are known, from the most to the least certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Placing {
     /// It was looked at in this session, chunk by chunk.
@@ -66,7 +66,7 @@ pub(super) enum Placing {
 #[derive(Debug)]
 struct Placed {
     extents: RoaringTreemap,
-    /// Of what was found. It is kept: the copy the parent was made with may be the one that is lost.
+    /// Holds on what was found. They are kept: the copy the parent was made with may be the one that is lost.
     holds: Holds,
     nodes: RecentDirectories,
 }
@@ -175,7 +175,7 @@ impl ParentDisk {
         Ok(Some(v1::DigestBlock { first_extent: first, digests: digests.into() }))
     }
 
-    /// (R6) Which of these digests were found false.
+    /// (R6) Returns for each entry whether its digest was found false.
     fn are_false<'a>(
         &self,
         catalog: &Catalog,
@@ -215,8 +215,9 @@ impl ParentDisk {
         self.is_sound(index, &entry, recent, true).then_some(entry)
     }
 
-    /// Whether every chunk of the extent can be found, outside of an archive. Looking at every chunk is slow, and needed only
-    /// while damage that may concern the disk is open, or something of it may be cold; once for each extent until more is.
+    /// Returns true if every chunk of the extent can be found outside of an archive. Looking up every chunk is slow,
+    /// and needed only while damage that may concern the disk is open, or part of it may be cold; once for each extent
+    /// until more is.
     fn is_sound(
         &self,
         index: u64,
@@ -225,7 +226,7 @@ impl ParentDisk {
         is_offered: bool,
     ) -> bool {
         let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
-        // (T10) What lies in an archive, or may do so before the commit, is looked at chunk by chunk, and held.
+        // (T10) Chunks that are in an archive, or may be before the commit, are looked up one by one, and held.
         let reach = self.reach.as_ref().map(|reach| &*reach.containers);
         let may_be_cold = store.leftovers.may_be_cold(reach);
         // (N6) Where agents reported something, it is withheld, so that it is sent again.
@@ -248,7 +249,7 @@ impl ParentDisk {
         sound
     }
 
-    /// Whether all it refers to is known to lie in containers that no damage was found in since.
+    /// Returns true if its reach is known, and no damage was found in those containers since.
     fn is_spared(&self, generation: u64) -> bool {
         let Some(reach) = &self.reach else { return false };
         let (store, namespace) = (self.tree.source().store(), self.tree.source().domain().namespace);
@@ -265,7 +266,7 @@ impl ParentDisk {
         is_spared
     }
 
-    /// How it is known in which containers all of an extent lies, of those that were found sound.
+    /// Placing of an extent that was found sound.
     pub(super) fn placing(&self, index: u64) -> Placing {
         if self.placed.lock().extents.contains(index) {
             return Placing::Looked;
@@ -294,7 +295,7 @@ impl ParentDisk {
         self.placed.lock().holds.memory_bytes()
     }
 
-    /// What was found sound; empty when more became known since.
+    /// Extents found sound as of that generation; emptied when more damage became known since.
     fn sound_at(&self, generation: u64) -> parking_lot::MutexGuard<'_, SoundExtents> {
         let mut sound = self.sound.lock();
         if sound.damage_generation != generation {

@@ -22,11 +22,12 @@ const PENDING_MAX: usize = 7 << 12;
 /// Promises of a stream at most. An honest agent has [`PENDING_MAX`], and what it asked for before and names after.
 const OPEN_MAX: usize = 7 << 14;
 
-/// See the module's text. What is counted of these chunks is duplicate, until this stream brings them.
+/// Chunks promised to a stream: named by its extents and not there yet. They are counted as duplicates until this
+/// stream brings them.
 #[derive(Debug)]
 pub(super) struct Promises {
     open: HashMap<Fingerprint, Promise>,
-    /// Those the agent was asked to send again since it opened the stream.
+    /// Chunks the agent was asked to send again since it opened the stream.
     asked: HashSet<Fingerprint>,
     many: usize,
 }
@@ -45,10 +46,10 @@ impl Default for Promises {
 }
 
 impl Promises {
-    /// Whether the chunk is promised already, with the same length.
+    /// Returns true if the chunk is promised already, with the same length.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`]: with another.
+    /// [`EngineError::Invalid`] if it is promised with another length.
     pub(super) fn check(&self, fingerprint: &Fingerprint, bytes: u32) -> Result<bool, EngineError> {
         match self.open.get(fingerprint) {
             Some(promise) if promise.bytes != bytes => Err(wrong_length(fingerprint, promise.bytes, bytes)),
@@ -109,22 +110,22 @@ impl Promises {
         all.into_iter().map(|(_, fingerprint)| fingerprint).collect()
     }
 
-    /// Whether there are so many that it pays to settle some.
+    /// Returns true if there are so many that it pays to settle some.
     pub(super) fn are_many(&self) -> bool {
         self.open.len() >= self.many
     }
 
-    /// Whether others should seal what they have not finished.
+    /// Returns true if other streams should seal their open containers.
     pub(super) fn are_to_be_sealed(&self) -> bool {
         self.open.len() >= SEALED_FOR
     }
 
-    /// Whether there is room for what else is pending.
+    /// Returns true if there is room for more promises.
     pub(super) fn have_room(&self) -> bool {
         self.open.len() < PENDING_MAX
     }
 
-    /// All that could be settled were.
+    /// Adjusts the limit after all that could be settled were.
     pub(super) fn were_settled(&mut self) {
         let left = self.open.len();
         self.many = MANY.max(left + left.min(MANY).max(left / 4));
@@ -147,10 +148,10 @@ impl Promises {
         v1::Again { extents: extents.into_iter().map(extent).collect() }
     }
 
-    /// Whether the agent sent all it was asked again.
+    /// Checks that the agent sent all chunks it was asked for again.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`]: asking once more would lead nowhere.
+    /// [`EngineError::Invalid`] if not: asking once more would lead nowhere.
     pub(super) fn check_asked(&self) -> Result<(), EngineError> {
         let Some(fingerprint) = self.asked.iter().find(|fingerprint| self.is_open(fingerprint)) else {
             return Ok(());
@@ -183,7 +184,7 @@ impl Promises {
     }
 }
 
-/// What an extent says of a chunk is not so.
+/// Error for an extent that gives a chunk the wrong length.
 pub(super) fn wrong_length(fingerprint: &Fingerprint, length: u32, named: u32) -> EngineError {
     EngineError::Invalid(format!("chunk {fingerprint} is {length} bytes long, not {named}"))
 }

@@ -163,7 +163,7 @@ impl Proofs {
         self.core.digests.unproved();
     }
 
-    /// Whether the caller must wait for regions before it claims more.
+    /// Returns true if the caller must wait for regions before it claims more.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX
     }
@@ -182,7 +182,7 @@ impl Proofs {
         Ok(())
     }
 
-    /// What the extent is made of, neighbours joined; `None` when a chunk is not at hand.
+    /// Returns the parts of the extent, neighbours joined; `None` when a chunk is not at hand.
     fn parts(&self, node: &ExtentNode) -> Option<Vec<Part>> {
         let mut parts = Vec::new();
         // The region and the span of its bytes that the last part takes.

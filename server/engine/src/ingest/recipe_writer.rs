@@ -35,7 +35,7 @@ impl RecipeWriter {
         Self { tree: TreeBuilder::new(size_bytes), sink: NodePacker::new(core, domain, charge) }
     }
 
-    /// Whether extent `index` was set already.
+    /// Returns true if extent `index` was set already.
     pub(super) fn has(&self, index: u64) -> bool {
         self.tree.has(index)
     }
@@ -185,7 +185,7 @@ impl NodePacker {
         self.forget_sealed(false)
     }
 
-    /// Whether the node need not be stored again.
+    /// Returns true if the node is stored already.
     fn is_stored(&mut self, name: &Fingerprint) -> Result<bool, EngineError> {
         // (A7) A sealed container of this stream may be among what was found damaged: then its nodes are
         // looked up like any others.

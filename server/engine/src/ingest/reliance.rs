@@ -1,4 +1,4 @@
-//! (R5) What a session relies on, compared at its commit with the damage found while it ran.
+//! (R5) The check at commit of everything a session relies on against the damage found while it ran.
 //!
 //! Damage found before an extent was accepted kept it from being accepted. What was found since is compared with where
 //! the session's chunks and nodes lie; only when the two meet, or when that is not known, is the recipe walked and every
@@ -56,7 +56,7 @@ fn check_disk(
         return Ok(reach.map(|reach| Reach { sound_as_of, ..reach }));
     }
     if core.store.damaged_since(namespace, state.sound_since()).is_empty() {
-        // (R7) What was found before may have healed by copies of which the parent does not know.
+        // (R7) Earlier damage may have healed by copies of which the parent does not know.
         return Ok(reach);
     }
     // (R7) Also when nothing is open any more: only a look-up knows where the other copies are, and whether they are there.
@@ -69,7 +69,7 @@ fn check_disk(
     Ok(Some(Reach { containers: Arc::new(containers), sound_as_of }))
 }
 
-/// What is lost when a page is.
+/// Name for the part that is lost with a page, for messages.
 const RECIPE: &str = "the recipe";
 
 /// Looks up everything a recipe refers to.
@@ -79,7 +79,7 @@ struct Walk<'a> {
     slot: &'a DiskSlot,
     nodes: RecentDirectories,
     chunks: RecentDirectories,
-    /// What it finds is kept: the copy the backup was told of may be the one that is lost.
+    /// Holds on the copies found. They are kept: the copy the backup was told of may be the one that is lost.
     holds: Holds,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Walk<'a> {
         Self { core, domain, slot, nodes, chunks, holds: core.store.leftovers.holds() }
     }
 
-    /// Everything that was found.
+    /// Walks the disk's recipe and returns holds on everything it found.
     fn disk(mut self, root: Fingerprint) -> Result<Holds, EngineError> {
         let walked = self.pages(root);
         if walked.is_err() {
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
         found.map(drop).ok_or_else(|| self.lost(what))
     }
 
-    /// What is damaged is lost; what cannot be read now is an error like any other.
+    /// Returns damage as a loss; errors of data that cannot be read now are passed on.
     fn failed(&self, error: WalkError<EngineError>, what: &str) -> EngineError {
         match error {
             WalkError::Source(EngineError::Damaged(_))

@@ -30,7 +30,7 @@ pub(crate) struct Session {
     pub(super) run: RunId,
     pub(super) namespace: NamespaceRecord,
     pub(super) vm: String,
-    /// Whose the VM is, or becomes with this backup.
+    /// Owner of the VM, or the one it gets with this backup.
     pub(super) vm_owner: String,
     pub(super) job: String,
     pub(super) host: String,
@@ -45,27 +45,27 @@ pub(crate) struct Session {
     /// Its part of what the namespace may take.
     pub(super) charge: Arc<SessionCharge>,
     pub(super) lease: Lease,
-    /// Whether a stream failed, so that it can only end without a backup.
+    /// Set once a stream failed: the session can only end without a backup.
     failed: AtomicBool,
-    /// What it commits, from the first try on: a second try must say the same.
+    /// The commit as prepared by the first try: a second try must be the same.
     pub(super) prepared: Mutex<Option<Prepared>>,
-    /// Whether it was committed or given up; held locked while that happens, so that it happens once.
+    /// Set once the session is committed or given up; held locked while that happens, so that it happens once.
     ended: Mutex<bool>,
-    /// What it was promised when it started, given back when it ends.
+    /// Space promised to it at the start, given back at the end.
     _room: Grant,
 }
 
-/// Who starts a backup: a token.
+/// The token that starts a backup, with its rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Starter {
     pub token: TokenId,
     /// The token's name, for the audit log.
     pub name: String,
-    /// Whose VMs it writes, and whose runs it joins.
+    /// Owner of the VMs it writes, and of the runs it joins.
     pub owner: String,
-    /// Whether it may write VMs of every owner. They stay their owners'.
+    /// Set if it may write VMs of every owner. They stay their owners'.
     pub is_for_every_owner: bool,
-    /// Whether it may end a backup that another token started.
+    /// Set if it may end a backup that another token started.
     pub may_take_over: bool,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct DiskSlot {
     /// Counts streams opened; a stream of an older generation was superseded.
     generation: AtomicU64,
     pub(super) state: Mutex<DiskState>,
-    /// Of `state`, for what must not wait for it.
+    /// Claims of `state`, for callers that must not wait for it.
     pub(super) claims: Arc<StreamClaims>,
     /// Where the stream is, for readers that must not wait for `state`.
     pub(super) progress: DiskProgress,
@@ -120,7 +120,7 @@ impl Lease {
         Self { heard_monotonic_ms: now_ms(), seen_ms, progress_monotonic_ms: now_ms() }
     }
 
-    /// Whether it has run out, and why.
+    /// Returns the reason why the lease has run out; `None`: it has not.
     pub(super) fn is_over(&self, core: &Core) -> Option<String> {
         let now_ms = core.clock.monotonic_ms();
         let since_ms = |at: &AtomicI64| now_ms.saturating_sub(at.load(Ordering::Relaxed));
@@ -157,7 +157,7 @@ impl DiskSlot {
     /// Makes every stream of the disk fail from now on; returns the generation of the next.
     fn supersede(&self) -> u64 {
         let next = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
-        // (C3) What was asked of the older agent is not going to come from it.
+        // (C3) Chunks asked of the older agent will not come from it.
         self.claims.forget_asked();
         next
     }
@@ -239,7 +239,7 @@ impl Session {
         self.namespace.id
     }
 
-    /// Whether `token` started it.
+    /// Returns true if `token` started it.
     pub(crate) fn is_of(&self, token: TokenId) -> bool {
         self.starter.token == token
     }
@@ -254,7 +254,7 @@ impl Session {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Whether a stream of it failed: nothing can be added, and it cannot be committed.
+    /// Returns true if a stream of it failed: nothing can be added, and it cannot be committed.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
@@ -277,8 +277,8 @@ impl Session {
         })
     }
 
-    /// What it relies on. Waits for the messages that are being handled, so that everything they found is
-    /// told; a message handled later finds only what counts then.
+    /// Returns everything it relies on. Waits for the messages that are being handled, so that everything they found is
+    /// included; a message handled later finds only what counts then.
     #[cfg(test)]
     pub(crate) fn relies_on(&self) -> Reliance {
         let mut reliance = Reliance::default();
@@ -301,7 +301,7 @@ impl Session {
         self.disks[disk].state.lock()
     }
 
-    /// Of a disk, as a message that is still being handled has them.
+    /// Claims of a disk, as a message that is still being handled has them.
     #[cfg(test)]
     pub(crate) fn claims(&self, disk: usize) -> &StreamClaims {
         &self.disks[disk].claims

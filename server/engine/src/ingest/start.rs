@@ -30,7 +30,7 @@ pub struct StartBackup {
     pub starter: Starter,
 }
 
-/// Whether the request makes sense, whatever the state. (R3) Bounds every count and length in it.
+/// Validates the request by itself, without the state of the repository. (R3) Bounds every count and length in it.
 pub(super) fn check_request(request: &v1::StartRequest) -> Result<(), EngineError> {
     let invalid = EngineError::Invalid;
     check_name("VM", &request.vm).map_err(invalid)?;
@@ -79,7 +79,7 @@ fn check_missing<'a>(
     Ok(())
 }
 
-/// (N2) Whether the agent encrypts as its namespace wants it: with that key, or not at all.
+/// (N2) Checks that the agent encrypts as its namespace requires: with that key, or not at all.
 pub(super) fn check_key(namespace: &NamespaceRecord, request: &v1::StartRequest) -> Result<(), EngineError> {
     let theirs =
         KeyId::from_field(&request.key_id).map_err(|error| EngineError::Invalid(error.to_string()))?;
@@ -100,8 +100,8 @@ pub(super) fn check_key(namespace: &NamespaceRecord, request: &v1::StartRequest)
     Err(EngineError::Invalid(message))
 }
 
-/// Whose the VM is, or becomes with this backup. (A11) A token writes VMs of its own owner, unless it may write
-/// all. Asked before anything else is done to the VM.
+/// Owner of the VM, or the one it gets with this backup. (A11) A token writes VMs of its own owner, unless it may write
+/// all. Checked before anything else is done to the VM.
 pub(super) fn vm_owner(core: &Core, start: &StartBackup) -> Result<String, EngineError> {
     let StartBackup { namespace, request, starter } = start;
     let known = core.catalog.vm_owner(*namespace, &request.vm)?;
@@ -208,8 +208,8 @@ fn run_of(core: &Core, namespace: &NamespaceRecord, start: &StartBackup) -> Resu
     Ok(run)
 }
 
-/// Whether the catalog knows the run as one of that namespace and owner, or not at all. (P9) Its job may be called
-/// something else by now.
+/// Checks that the run is of that namespace and owner, or not known to the catalog. (P9) Its job may have been renamed
+/// since.
 pub(super) fn check_run(
     core: &Core,
     run: RunId,
@@ -235,7 +235,7 @@ pub(super) fn foreign_run(run: RunId, namespace: &NamespaceRecord, job: &str) ->
     ))
 }
 
-/// What the agent is told of its session.
+/// Response that tells the agent of its session.
 pub(super) fn response(core: &Core, session: &Session) -> v1::StartResponse {
     let parents = session.disks.iter().map(|disk| match &disk.parent {
         Some(parent) => v1::ParentDisk {

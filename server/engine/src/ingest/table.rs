@@ -1,4 +1,4 @@
-//! Which sessions there are: one backup of a VM at a time, and how each ends.
+//! Table of sessions: one backup of a VM at a time, and how each ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -149,8 +149,8 @@ impl Sessions {
         self.0.lock().by_id.get(&id).cloned().ok_or_else(|| gone(id))
     }
 
-    /// Whether `token` may go on with a session: it is the one that started it. A session that has ended is
-    /// no one's; what it became is in the catalog.
+    /// Checks that `token` may continue a session: only the token that started it may. A session that has ended has no
+    /// starter; its outcome is in the catalog.
     pub(crate) fn check_starter(&self, id: SessionId, token: TokenId) -> Result<(), EngineError> {
         match self.get(id) {
             Ok(session) if !session.is_of(token) => Err(EngineError::NotYours { session: id.to_string() }),
@@ -158,8 +158,8 @@ impl Sessions {
         }
     }
 
-    /// What all sessions are doing, in order of their start. Takes no stream's lock: a stream holds its own
-    /// while it waits for the disk.
+    /// Activity of all sessions, in order of their start. Takes no stream's lock: a stream holds its own while it waits
+    /// for the disk.
     pub(crate) fn live(&self) -> Vec<LiveSession> {
         let sessions: Vec<Arc<Session>> = self.0.lock().by_id.values().cloned().collect();
         let mut live: Vec<LiveSession> = sessions.iter().map(|session| session.live()).collect();

@@ -73,7 +73,7 @@ pub fn prove(
         }
         opened => opened?,
     };
-    // (R9) What is proved is what lies there, and so is what is read once more.
+    // (R9) The bytes proved are those on the disk, and so are those read once more.
     let again = || parity.blob.drop_cached();
     again();
     for window in 0..parity.header.windows() {
@@ -95,8 +95,8 @@ pub fn prove(
     Ok(true)
 }
 
-/// What can be made again of a container, opened, of what is left of its group; its bytes are in memory. The flag says
-/// whether its directory names all there was. `None`: nothing that is not there anyway.
+/// Reconstructs a container from what is left of its group, and opens it; its bytes are in memory. The flag is set if
+/// its directory names everything that was in it. `None`: nothing can be reconstructed that cannot be read anyway.
 ///
 /// # Errors
 /// As [`read_members`].
@@ -119,7 +119,7 @@ pub fn reconstruct(
     match OpenContainer::open(&memory, repository, id, class) {
         Ok(open) => Ok(Some((open, true))),
         Err(error) if made.is_whole => Err(error.into()),
-        // What cannot be made is where its header or its directory is: what is left of it is found as in any other.
+        // The windows that cannot be reconstructed are in its header or directory: salvage it as any other container.
         Err(_) => {
             let left = salvage(&memory, repository, owner).ok();
             Ok(left.map(|left| (left.open, left.complete)))
@@ -188,8 +188,8 @@ fn read_pieces<'a>(blob: &dyn Blob, start: u64, pieces: impl Iterator<Item = &'a
     }
 }
 
-/// (E7) Those of the `wanted` containers of which something that is wrong can be made again. Reads no window of which
-/// nothing can be made, and nothing that lies far away.
+/// (E7) Returns those of the `wanted` containers of which a damaged window can be reconstructed. Reads no window of
+/// which nothing can be, and nothing that is only in the bucket.
 ///
 /// # Errors
 /// As [`read_members`], and when a container cannot be read now: it may be what another is made of.
@@ -213,7 +213,7 @@ pub fn repairable(
         let counts = |id| wanted.contains(&id) && !found.contains(&id);
         let absent = of_table().filter(|((_, member), blob)| blob.is_err() && start < member.stored_bytes);
         let absent: Vec<ContainerId> = absent.map(|((_, member), _)| member.id).collect();
-        // What is made of the last spare must be one of these.
+        // Absent containers that use up all spares must include one of these: nothing else can be reconstructed.
         let is_spent = absent.len() >= usize::from(header.spares);
         if absent.len() > usize::from(header.spares) || (is_spent && !absent.iter().any(|id| counts(*id))) {
             continue;
@@ -258,7 +258,7 @@ fn open(volume: &dyn Volume, repository: RepositoryId, number: ContainerId) -> R
     Ok(Parity { header, table, blob })
 }
 
-/// What is cut off or gone is damaged; anything else says that it cannot be read now.
+/// A blob that is cut off or missing is damaged; any other error is passed on: it cannot be read now.
 fn unreadable(error: VolumeError) -> EngineError {
     match error {
         VolumeError::OutOfRange { .. } | VolumeError::NotFound { .. } => {
@@ -268,7 +268,7 @@ fn unreadable(error: VolumeError) -> EngineError {
     }
 }
 
-/// What was read, if it could be. What only cannot be read now is neither right nor wrong.
+/// The data, if it could be read; an error if it only cannot be read now: then it is neither right nor wrong.
 fn if_readable<T>(read: Result<T, VolumeError>) -> Result<Option<T>, EngineError> {
     match read {
         Ok(read) => Ok(Some(read)),

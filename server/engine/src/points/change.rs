@@ -85,9 +85,9 @@ pub(crate) fn reseal_stale(
         let batch = catalog.stale_points(after, BATCH)?;
         let Some(last) = batch.last() else { return Ok(sealed) };
         after = Some(*last);
-        // (P7) What was not read may say more.
+        // (P7) Unread revisions may lock for longer.
         for id in batch.into_iter().filter(|id| !unread.contains(id)) {
-            // What a crash left of a rename may lie anywhere.
+            // Points left by a rename that crashed may be in any folder.
             sealed += u64::from(reseal_looking(volume, catalog, repository, id, true)?);
         }
     }
@@ -117,7 +117,7 @@ pub(crate) fn seal_ahead(
     let name = PointName { backup: *backup, revision: *revision }.blob(point);
     let folder = vm_folder(namespace, &point.attempt.vm);
     let row = catalog.point_state(*backup)?;
-    // (L1) Of one that is stale, a rename that its point does not say yet may have left others in another folder.
+    // (L1) If the row is stale, a rename that its point does not include yet may have left others in another folder.
     let (sealed, scattered) = row.map_or((0, true), |row| (row.revision, row.wanted > row.revision));
     let before = Expected { backup: *backup, folder, revision: sealed, scattered };
     let ahead = Ahead { before, revision: *revision, name };
@@ -199,7 +199,7 @@ pub(crate) fn reseal_looking(
         }
         match seal(volume, point.namespace.id, &name, &encode(repository, point.revision, &point)?) {
             Ok(()) => {}
-            // What an earlier try left, which said something else or is damaged.
+            // A point left by an earlier try, which said something else or is damaged.
             Err(EngineError::Volume(VolumeError::Exists { .. }) | EngineError::Damaged(_)) => {
                 catalog.mark_point_stale(id, point.revision)?;
                 continue;

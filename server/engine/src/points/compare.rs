@@ -42,7 +42,7 @@ pub struct PointProblem {
     pub what: String,
 }
 
-/// What comparing found and did.
+/// Result of comparing points with the catalog.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The first 1,000 of them.
@@ -99,7 +99,7 @@ impl Comparison {
     }
 }
 
-/// What comparing has to go by.
+/// Inputs of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Between<'a> {
     pub(crate) volume: &'a dyn Volume,
@@ -155,7 +155,7 @@ pub(crate) fn compare(
         progress.step("restore points entered", done, total);
         let names = names.remove(&one.backup).unwrap_or_default();
         let point = highest_readable(between, one, names, &mut comparison);
-        // (P7) What was not read stays, and what is sealed above it would hide it.
+        // (P7) Unread points stay, and a revision sealed above them would hide them.
         if !comparison.unread.contains(&one.backup) && (point.is_none() || one.count > 1) {
             to_be_sealed.push((one.backup, one.highest));
         }
@@ -203,7 +203,8 @@ pub(super) fn enter_these(
     Ok(comparison)
 }
 
-/// (P10) Whether policies of an older catalog rest now: names, scopes and rules may have changed since.
+/// (P10) Makes the policies of an older catalog rest: names, scopes and rules may have changed since. Returns false if
+/// the catalog refused.
 fn rest_policies(
     catalog: &Catalog,
     comparison: &mut Comparison,
@@ -254,7 +255,7 @@ fn drop_deleted(
     Ok(())
 }
 
-/// What the catalog knows of points.
+/// The catalog's rows about points.
 struct Rows {
     states: HashMap<BackupId, PointState>,
     /// Restore points that are being deleted: their points do not count.
@@ -272,7 +273,7 @@ pub(super) fn deleting(catalog: &Catalog) -> Result<HashSet<BackupId>, EngineErr
     }
 }
 
-/// What is not as the catalog says.
+/// Differences between the points on the volume and the catalog's rows.
 #[derive(Default)]
 struct Differences {
     /// Points without a row, and rows of whose points there is another revision than they say, or more than one. Those that
@@ -353,7 +354,7 @@ fn highest_readable(
             (Err(error @ EngineError::Damaged(_)), None) if one.is_known(revision) => {
                 tracing::warn!(%name, %error, "a point is damaged; the catalog knows what it said");
             }
-            // (K7) Whatever is in the way.
+            // (K7) All errors are reported alike.
             (Err(error), None) => {
                 let what = format!("restore point {} is not known, or not all of it: {error}", one.backup);
                 comparison.problem(one.backup, name.to_string(), what);

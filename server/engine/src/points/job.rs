@@ -157,7 +157,7 @@ pub(crate) fn look_again(core: &Core) -> Result<(), EngineError> {
         let found = compare(between, &mut |error| Err(error.into()), &NoProgress)?;
         core.raise_last_commit(catalog.commits()?.last);
         core.unrecorded.note_unread(|unread| {
-            // What was found unread meanwhile was not asked for.
+            // Points found unread meanwhile were not part of this pass.
             unread.points.retain(|id| !before.points.contains(id));
             unread.names.retain(|name| !before.names.contains(name));
             unread.points.extend(&found.unread);
@@ -169,7 +169,7 @@ pub(crate) fn look_again(core: &Core) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// (P4) Whether the point was written: not when the recipe cannot be read.
+/// (P4) Writes a point. Returns false when it was not written, because the recipe cannot be read.
 fn write_one(core: &Core, id: BackupId) -> Result<bool, EngineError> {
     let _changing = core.changing_points.lock();
     let Some(point) = core.catalog.point(id)? else { return Ok(true) };
@@ -220,7 +220,7 @@ fn read_recipes(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// See the module's text.
+/// Background job that writes missing points and enters unread ones.
 #[derive(Debug)]
 pub(crate) struct PointsJob {
     pub(crate) core: Arc<Core>,

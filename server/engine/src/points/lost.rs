@@ -46,7 +46,7 @@ pub(crate) fn lost(
     is_live: &dyn Fn(BackupId) -> bool,
 ) -> Result<HashSet<BackupId>, EngineError> {
     let mut lost = HashSet::new();
-    // (P6) What could not be read has no row yet, and holds rounds up by itself.
+    // (P6) Points that could not be read have no row yet, and hold up rounds by themselves.
     let unread = core.unrecorded.unread().points.clone();
     let is_unknown = |id: &&BackupId| known.binary_search(id).is_err() && !unread.contains(*id);
     for id in listed.iter().filter(is_unknown) {
@@ -90,7 +90,7 @@ pub(crate) fn enter_again(core: &Core, lost: &HashSet<BackupId>) -> Result<Compa
     Ok(found)
 }
 
-/// (G9) What the catalog lacks may need anything.
+/// (G9) Error for restore points that the catalog lost: they may need anything.
 pub(crate) fn lacks_rows(lost: &HashSet<BackupId>) -> EngineError {
     let (count, mut some) = (lost.len(), lost.iter().map(ToString::to_string).collect::<Vec<_>>());
     some.sort_unstable();

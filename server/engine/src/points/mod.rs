@@ -243,7 +243,7 @@ pub(crate) fn seal(
 fn read(volume: &dyn Volume, repository: RepositoryId, name: &BlobName) -> Result<PointRecord, EngineError> {
     let once = || record::decode(&read_bytes(volume, name)?);
     let (point, record) = match once() {
-        // What passes is no damage.
+        // A transient failure is no damage.
         Err(EngineError::Damaged(_)) => once()?,
         read => read?,
     };
@@ -263,7 +263,7 @@ fn read(volume: &dyn Volume, repository: RepositoryId, name: &BlobName) -> Resul
     Ok(record)
 }
 
-/// Which repository a point belongs to.
+/// Repository that a point belongs to.
 ///
 /// # Errors
 /// As [`read`].
@@ -279,7 +279,7 @@ fn read_bytes(volume: &dyn Volume, name: &BlobName) -> Result<Vec<u8>, EngineErr
         read => read,
     };
     match bytes {
-        // (P7) What the disk does not give back now, it may give back the next time.
+        // (P7) Bytes that the disk does not return now, it may return the next time.
         Err(error) if error.proves_damage() => Err(EngineError::Damaged(error.to_string())),
         Ok(bytes) if bytes.is_empty() => {
             Err(EngineError::Damaged("it is empty, or too long for a point".into()))

@@ -92,7 +92,7 @@ fn disk_of(disk: &DiskRecord, row: &DetailRow) -> PointDisk {
     }
 }
 
-/// What a point says.
+/// Decodes a point.
 ///
 /// # Errors
 /// [`EngineError::Damaged`]; `Unsupported` when a newer build wrote it, or the repository cuts in another way.

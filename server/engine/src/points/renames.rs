@@ -15,12 +15,13 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, Step};
 
-/// Which of two points says the newer name: the lock clock when it was sealed, how much it is ahead of its row, and its
-/// commit number.
+/// Order of two points that give different names; the greater is the newer: the lock clock when it was sealed, how much
+/// it is ahead of its row, and its commit number.
 type Age = (Option<i64>, u32, u64);
 
-/// (P10) What VMs and jobs of the catalog are called by now, each once, however many of its restore points say so.
-/// `rows`: those whose points are not as they say; `names`: the revisions of points, the highest first. What cannot be read says nothing.
+/// (P10) The current names of the catalog's VMs and jobs, each once, however many restore points give it. `rows`:
+/// restore points whose points differ from their rows; `names`: the revisions of points, the highest first. Points that
+/// cannot be read are skipped.
 ///
 /// # Errors
 /// The catalog's.

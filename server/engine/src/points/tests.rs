@@ -1,4 +1,4 @@
-//! What points say, and what hostile ones can do.
+//! Contents of points, and the effect of hostile ones.
 
 use holdfast_catalog::{
     Attempt, Catalog, DetailRow, DiskRecord, NamespaceRecord, PointRecord, RetentionLock, RowStatus,
@@ -57,7 +57,7 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         chunks: 9,
         new_chunks: 3,
         error: String::new(),
-        // Of the catalog, not of a point.
+        // These are in the catalog, not in a point.
         retried_new_bytes: 0,
         retried_post_lc: 0,
     };
@@ -166,13 +166,13 @@ fn the_highest_readable_revision_counts() {
     assert_eq!((found.entered_count, found.problem_count()), (1, 1));
     assert_eq!(catalog.backup(newer.backup).unwrap().unwrap().job, "weekly");
     assert_eq!(catalog.stale_points(None, 10).unwrap(), []);
-    // Of what the row says already nothing is lost: it is sealed anew.
+    // The row has the same contents already, so nothing is lost: it is sealed anew.
     catalog.note_point_sealed(newer.backup, 11).unwrap();
     assert_eq!(compared(&volume, &catalog).unwrap().problem_count(), 0);
     assert_eq!(catalog.stale_points(None, 10).unwrap(), [newer.backup]);
 }
 
-/// (L1) What is being deleted is no restore point any more, whatever is left of its point.
+/// (L1) A restore point that is being deleted does not exist any more, whatever is left of its point.
 #[test]
 fn points_of_restore_points_that_are_being_deleted_are_not_looked_at() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
@@ -196,7 +196,7 @@ fn a_row_without_a_point_is_dropped_only_if_every_row_had_its_point() {
     volume.remove(&name).unwrap();
     for (number, written) in [(2, false), (3, true)] {
         catalog.set_points_written(written).unwrap();
-        // Of containers that the catalog never gave numbers for.
+        // These containers have numbers that the catalog never gave out.
         let newer = PointRecord { next_container: 1000 * number, ..point(number, "default") };
         sealed(&volume, &newer, 1);
         let found = compared(&volume, &catalog).unwrap();

@@ -76,7 +76,7 @@ pub(crate) fn verify(
 /// A restore point's point on the volume.
 struct Found {
     highest: u32,
-    /// Of the highest revision.
+    /// Name of the highest revision.
     name: BlobName,
     revisions: u32,
 }
@@ -106,7 +106,7 @@ fn write_anew_locked(core: &Core, id: BackupId, above: u32) -> Result<(), Engine
     write_anew(core, id, above)
 }
 
-/// Whether a point says what the catalog does. (L5) Where the point is locked for longer, the catalog follows.
+/// Compares a point with the catalog. (L5) Where the point is locked for longer, the catalog follows.
 fn judge(
     core: &Core,
     row: &PointRecord,
@@ -135,7 +135,7 @@ fn judge(
     Ok(Ok(()))
 }
 
-/// What both must agree on. A namespace may be called something else since, a number may have been taken, and the
+/// Fields in which both must agree. The namespace may have been renamed since, a number may have been taken, and the
 /// catalog does not keep the parent, the token, or the container numbers of that time.
 fn essence(point: &PointRecord) -> impl PartialEq + '_ {
     let Attempt { session, run, namespace, vm, job, started_ms, finished_ms, accepted_change, .. } =

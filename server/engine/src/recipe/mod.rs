@@ -28,7 +28,7 @@ fn page_count(size_bytes: u64) -> u64 {
 /// Number of entries of page `page` of a disk with `extents` extents.
 fn entries_in_page(extents: u64, page: u64) -> usize {
     let left = extents.saturating_sub(page * PAGE_EXTENTS as u64);
-    // What does not fit a usize is more than a page as well.
+    // A count that does not fit a usize is more than a page as well.
     usize::try_from(left).map_or(PAGE_EXTENTS, |left| left.min(PAGE_EXTENTS))
 }
 

@@ -113,7 +113,7 @@ impl<S: NodeSource> TreeReader<S> {
     pub(crate) fn zero_until(&self, index: u64) -> u64 {
         let page = index / PAGE_EXTENTS as u64;
         let next = self.pages.range(page..).next().map(|(page, _)| *page);
-        // What cannot be read may hold data.
+        // Extents that cannot be read may hold data.
         let lost = self.lost.iter().filter(|lost| lost.pages.end > page).map(|lost| lost.pages.start).min();
         let next = next.into_iter().chain(lost).min();
         next.map_or(self.extent_count(), |page| (page * PAGE_EXTENTS as u64).max(index))
@@ -129,7 +129,7 @@ impl<S: NodeSource> TreeReader<S> {
         &self.source
     }
 
-    /// What the page of extent `index` says of it; zero past the end.
+    /// Entry of extent `index` in its page; zero past the end.
     pub(crate) fn entry(&self, index: u64) -> Result<ExtentEntry, WalkError<S::Error>> {
         let page = self.page(index / PAGE_EXTENTS as u64)?;
         if index >= self.extent_count() {
@@ -143,7 +143,7 @@ impl<S: NodeSource> TreeReader<S> {
         })
     }
 
-    /// What extent `index` is made of; `None` when it is all zero.
+    /// Node of extent `index`; `None` when it is all zero.
     pub(crate) fn extent(&self, index: u64) -> Result<Option<ExtentNode>, WalkError<S::Error>> {
         self.extent_of(index, &self.entry(index)?)
     }
@@ -164,7 +164,7 @@ impl<S: NodeSource> TreeReader<S> {
         Ok(Some(extent))
     }
 
-    /// What the node of `entry` says, whichever extent of the disk it is.
+    /// Node that `entry` refers to, whichever extent of the disk it is.
     pub(crate) fn extent_named(
         &self,
         entry: &ExtentEntry,

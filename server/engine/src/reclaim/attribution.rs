@@ -1,4 +1,4 @@
-//! Whose the live bytes of data containers are.
+//! Attribution of the live bytes of data containers to restore points.
 //!
 //! Two passes over the pages of all recipes, each with two threads. The first joins into every extent node the
 //! [`Share`](super::owners::Share)s of the restore points that have it; pages that did not change since the restore point
@@ -51,7 +51,7 @@ pub struct BackupShare {
     pub attributed_bytes: u64,
 }
 
-/// Whose the live bytes of data containers are.
+/// Attribution of the live bytes of data containers: to restore points, VMs and jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attribution {
     /// Live bytes of all data containers; attributed bytes add up to it.
@@ -158,7 +158,7 @@ impl Lists {
 
 /// The data containers whose chunks are shared out now.
 struct Window<'a> {
-    /// Which nodes were met; and which data containers are looked at.
+    /// Bits of the nodes that were met, and of the data containers that are looked at.
     bits: AllBits<'a>,
     chunks: Lists,
 }

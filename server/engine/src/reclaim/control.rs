@@ -1,4 +1,4 @@
-//! What people may do to work that takes long: watch it, slow it down, pause it, stop it.
+//! Control of long work by people: watch it, slow it down, pause it, stop it.
 //!
 //! Workers ask a [`Pacer`] of their own at least every 50 ms of work. A worker that is told to stop ends with
 //! [`EngineError::Stopped`] and leaves nothing half done that the next round would mind.
@@ -19,7 +19,7 @@ const STRETCH: Duration = Duration::from_millis(20);
 /// The longest rest in one piece: how long a stop waits for it.
 const REST_MAX: Duration = Duration::from_millis(50);
 
-/// What is being done.
+/// The present phase of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Phase {
@@ -56,7 +56,7 @@ pub struct ControlProgress {
     pub freed_bytes: u64,
 }
 
-/// See the module's text. Shared between the worker and those who watch it.
+/// Speed, pause, stop and progress of long work. Shared between the worker and those who watch it.
 pub struct Control {
     timer: Arc<dyn Timer>,
     stop: AtomicBool,
@@ -64,7 +64,7 @@ pub struct Control {
     resumed: Condvar,
     /// 0: as fast as it goes.
     bytes_per_sec: AtomicU64,
-    /// Of each worker's time: 1 to 100.
+    /// Percent of each worker's time: 1 to 100.
     share_pct: AtomicU32,
     /// When what was read and written so far would have ended at that speed.
     paid_until: Mutex<Duration>,
@@ -117,7 +117,7 @@ impl Control {
         self.resumed.notify_all();
     }
 
-    /// Whether it was stopped.
+    /// Returns true once it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -170,7 +170,7 @@ impl Control {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// So many units more are done.
+    /// Adds to the units done.
     pub(crate) fn add_done(&self, units: u64) {
         self.done.fetch_add(units, Ordering::Relaxed);
     }
@@ -204,7 +204,7 @@ impl Control {
         Pacer { control: self, since: self.timer.now() }
     }
 
-    /// What is to be waited for at the present limit, after `bytes` more were moved.
+    /// Time to wait at the present limit, after `bytes` more were moved.
     fn pay(&self, bytes: u64, now: Duration) -> Duration {
         let rate = self.bytes_per_sec.load(Ordering::Relaxed);
         if rate == 0 || bytes == 0 {
@@ -213,7 +213,7 @@ impl Control {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let mut paid = self.paid_until.lock();
-        // What was not used does not add up.
+        // Unused bandwidth does not add up.
         *paid = (*paid).max(now).saturating_add(cost);
         paid.saturating_sub(now)
     }

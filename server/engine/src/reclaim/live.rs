@@ -161,10 +161,10 @@ impl LiveMap {
     }
 }
 
-/// Which containers a round can count on.
+/// Containers that a round can rely on.
 ///
-/// What a session in progress sealed, or one that began after the round, may still be given up when the session fails;
-/// so may what failed sessions left. Where a chunk has another copy, that one is live.
+/// A container that a session in progress sealed, or one that began after the round, may still be given up when the
+/// session fails; so may the containers that failed sessions left. Where a chunk has another copy, that one is live.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     /// Containers with this number and above were sealed, or may have been, since the round began.

@@ -38,7 +38,7 @@ const FINDINGS_MAX: usize = 64;
 /// Copies of a node that are tried before what is left of damaged containers.
 const COPIES_MAX: u32 = 8;
 
-/// Something a root refers to that cannot be followed.
+/// A reference below a root that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The first root that led there; others may, too.
@@ -49,14 +49,14 @@ pub(crate) struct Finding {
     pub(crate) reason: String,
 }
 
-/// What a mark found.
+/// Result of a mark.
 #[derive(Debug, Default)]
 pub(crate) struct Marked {
-    /// Of each candidate, what is live.
+    /// The live chunks of each candidate.
     pub(crate) live: LiveMap,
     /// Namespaces of which not everything could be followed, with the first findings: nothing of them may go.
     pub(crate) incomplete: BTreeMap<NamespaceId, Vec<Finding>>,
-    /// What known damage has taken, by namespace: the mark is complete without it.
+    /// Chunks lost by known damage, by namespace: the mark is complete without them.
     pub(crate) lost: BTreeMap<NamespaceId, Vec<Finding>>,
     /// Namespaces of which a recipe could be followed only with what is left of damaged containers.
     pub(crate) salvaged: BTreeSet<NamespaceId>,
@@ -88,7 +88,7 @@ pub(crate) struct Taken {
     pub(crate) recipe_bytes: u64,
 }
 
-/// What `roots` refer to and `others` do not, among the candidates' data and all recipe nodes.
+/// Marks what `roots` refer to and `others` do not, among the candidates' data and all recipe nodes.
 ///
 /// # Errors
 /// As [`mark`].
@@ -103,13 +103,13 @@ pub(crate) fn only_in(
     let marking = Marking::new(core, candidates, &scope, control);
     control.begin(Phase::Marking, Pages::count(others) + Pages::count(roots));
     marking.walk(others, None)?;
-    // What was not met yet is theirs alone.
+    // Nodes and chunks that are not marked yet belong to `roots` alone.
     let taken = Mutex::new(Taken::default());
     marking.walk(roots, Some(&taken))?;
     Ok((taken.into_inner(), marking.into_marked()?))
 }
 
-/// What the threads of one mark share.
+/// State shared by the threads of one mark.
 struct Marking<'a> {
     core: &'a Core,
     scope: &'a Scope,
@@ -169,7 +169,7 @@ impl<'a> Marking<'a> {
     }
 }
 
-/// What a worker keeps of a container of its trail: bits that are not written yet, all of one word.
+/// Bits of one container of a worker's trail that are not written yet, all of one word.
 struct Pending {
     bits: Option<Arc<Bits>>,
     place: usize,
@@ -395,7 +395,7 @@ impl<'a> Worker<'a> {
         for place in finder.damaged_places(ContainerClass::Recipe, name)? {
             self.marking.bits.keep(place.container);
         }
-        // Which of the damaged containers it comes out of is not known.
+        // It is not known which of the damaged containers it is in.
         self.marking.found.lock().salvaged.insert(finder.namespace());
         finder.read_anywhere(name)?.ok_or_else(|| lost(name)).map(Some)
     }

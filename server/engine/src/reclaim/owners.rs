@@ -1,4 +1,4 @@
-//! Whose a chunk is: 32 bits for each, joined in any order.
+//! Owners of chunks: 32 bits for each, joined in any order.
 //!
 //! A [`Share`] says which restore point a chunk is attributed to, and whether it is the only one, its VM the only VM and
 //! its job the only job that have it. Of several VMs that share an extent, or several extents that share a chunk, one is
@@ -79,8 +79,8 @@ impl Holders {
         self.all.iter()
     }
 
-    /// Of what both have, called `name`. Joining is commutative and associative, and joining the same again changes
-    /// nothing, so neither threads nor the order of the walk show in the result.
+    /// Joins two shares of what is called `name`. Joining is commutative and associative, and joining the same again
+    /// changes nothing, so neither threads nor the order of the walk show in the result.
     pub(super) fn join(&self, name: &Fingerprint, one: Share, other: Share) -> Share {
         let (Some(a), Some(b)) = (Self::place(one), Self::place(other)) else {
             return if Self::place(one).is_none() { other } else { one };
@@ -102,7 +102,7 @@ impl Holders {
     }
 }
 
-/// What a VM drew for `name`; the lowest wins.
+/// Number drawn by a VM for `name`; the lowest wins.
 fn lot(name: &Fingerprint, vm: VmId) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *name.as_bytes();
     let bytes = vm.to_bytes();
@@ -118,7 +118,7 @@ pub(crate) const fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// See the module's text.
+/// Owner of a chunk or node, and whether it has others, in 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Share(u32);
 
@@ -213,7 +213,7 @@ mod tests {
             prop_assert_eq!(whole.has_one_backup(), distinct(&|number| *number));
             prop_assert_eq!(whole.has_one_vm(), distinct(&|number| number / 3));
             prop_assert_eq!(whole.has_one_job(), distinct(&|number| number % 3 % 2));
-            // Of the VM that has it, the oldest that is among them.
+            // The oldest restore point among those of the owner's VM.
             let owner = u32::try_from(Holders::place(whole).unwrap()).unwrap();
             let of_vm = backups.iter().filter(|number| **number / 3 == owner / 3).min();
             prop_assert_eq!(of_vm, Some(&owner));

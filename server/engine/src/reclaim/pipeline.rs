@@ -198,7 +198,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// And who has to read for it, on a thread of its own.
+    /// Creates a source, and the loader that must read for it on a thread of its own.
     pub(super) fn new() -> Result<(Self, Loader), EngineError> {
         let decoder = Decoder::new().map_err(|error| EngineError::Internal(error.to_string()))?;
         let (to, loaded) = bounded(AHEAD_MAX);
@@ -238,7 +238,7 @@ impl Source {
 /// Results of reading a region.
 #[derive(Debug)]
 pub(super) enum Taken {
-    /// And how many bytes were read for it now.
+    /// The region, and how many bytes were read for it now.
     Sound(Checked, u64),
     /// As was found now.
     Damaged(ContainerError),
@@ -279,7 +279,7 @@ impl Loader {
         }
     }
 
-    /// Where it takes one request, what the pieces that `follow` need is read with it.
+    /// Loads a piece. Where one request suffices, the pieces that `follow` are read with it.
     fn load(&mut self, container: &OpenContainer, piece: Piece, follow: &[Piece]) -> Loaded {
         let (victim, region) = piece.place();
         let (stored, read_bytes) = match self.read_ahead(victim, region) {

@@ -56,8 +56,8 @@ impl Victim {
     }
 }
 
-/// (N4) What stays of a container when `live` is needed: of regions that agents sealed either all or nothing. `None`: just
-/// that.
+/// (N4) Slots of a container that stay when `live` is needed: regions that agents sealed stay or go as a whole. `None`:
+/// exactly `live`.
 pub(super) fn stays_with(container: &OpenContainer, live: &SlotSet) -> Option<SlotSet> {
     let directory = container.directory();
     if !directory.is_sealed() || live.is_empty() || live.is_full() {
@@ -87,7 +87,7 @@ pub(super) enum Piece {
 }
 
 impl Piece {
-    /// Where it lies: a victim's place in the list, and its region.
+    /// Its victim's place in the list, and its region.
     pub(super) const fn place(self) -> (usize, u16) {
         match self {
             Self::Region { victim, region } | Self::Chunk { victim, region, .. } => (victim, region),
@@ -291,7 +291,7 @@ const BATCH_CHUNKS: u64 = 1 << 20;
 /// follow a reference a tenth of one: looking takes no longer than half of the copying.
 const REFERENCES_PER_CHUNK: u64 = 256;
 
-/// And at least.
+/// Minimum number of references followed.
 const REFERENCES_MIN: u64 = 1 << 20;
 
 /// A container that a round has chosen to empty.
@@ -300,7 +300,7 @@ pub(crate) struct Chosen {
     pub(crate) id: ContainerId,
     pub(crate) class: ContainerClass,
     pub(crate) namespace: NamespaceId,
-    /// Whose disk was written to it, when that is known.
+    /// VM whose disk was written to it, when that is known.
     pub(crate) vm: Option<VmId>,
     pub(crate) live: SlotSet,
 }

@@ -36,8 +36,8 @@ use crate::space::Purpose;
 /// How chunks are written.
 #[derive(Debug, Default)]
 pub(crate) struct RepackOptions {
-    /// Everything is compressed anew at this level, where that makes it smaller. `None`: regions that are live as a
-    /// whole, and not small, go over verbatim.
+    /// Level at which all regions are compressed anew, where that makes them smaller. `None`: regions that are live as
+    /// a whole, and not small, go over verbatim.
     pub(crate) level: Option<i32>,
     /// Threads that compress, beside the one that reads; 0: that one does.
     pub(crate) threads: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Copied {
     /// Regions in `containers` that are as they were, and those that were encoded.
     pub(crate) verbatim_regions: u64,
     pub(crate) encoded_regions: u64,
-    /// Why it ended before all victims were read: [`EngineError::Stopped`], [`EngineError::Full`], or a failure.
+    /// Reason for ending before all victims were read: [`EngineError::Stopped`], [`EngineError::Full`], or a failure.
     pub(crate) ended: Option<EngineError>,
 }
 
@@ -196,7 +196,7 @@ impl Repack<'_> {
         let slot = usize::from(slot);
         let before: u32 = from.region.lengths().iter().take(slot).sum();
         let chunk = from.region.fingerprints().get(slot).zip(from.region.lengths().get(slot));
-        // (N4) Of a sealed region there are no pieces.
+        // (N4) Sealed regions are never copied in pieces.
         let plain = from.plain.as_deref().unwrap_or_default();
         let bytes = chunk.and_then(|(_, length)| plain.get(before as usize..(before + length) as usize));
         let (Some((fingerprint, _)), Some(bytes)) = (chunk, bytes) else {
@@ -428,7 +428,7 @@ fn sample(
         let (region, plain) = rewrite::verified(container, container.read_region(number)?, decoder)?;
         let stored = u64::from(region.stored_bytes());
         before += stored;
-        // What agents sealed stays as it is.
+        // Regions that agents sealed stay as they are.
         let Some(plain) = plain else {
             after += stored;
             continue;

@@ -41,7 +41,7 @@ pub struct ReclaimOptions {
     pub dry_run: bool,
 }
 
-/// Which containers are recompressed, and how.
+/// Selection of containers to recompress, and the level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Squeeze {
     /// Compression level of zstd.
@@ -50,7 +50,7 @@ pub struct Squeeze {
     pub min_age_days: u32,
 }
 
-/// Which containers are given up here.
+/// Selection of containers to remove from the local volume, so that only the bucket has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moving {
     /// Age below which a restore point keeps the containers it needs.
@@ -59,8 +59,8 @@ pub struct Moving {
     pub until_free_pct: u8,
 }
 
-/// Which containers that lie far away alone are moved to an archive: those that no restore point needs that is younger than
-/// its days.
+/// Selection of containers to move to an archive: those only in the bucket that no restore point needs that is younger
+/// than its minimum age.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Freezing {
     /// Minimum age of restore points that no rule is about.
@@ -143,7 +143,7 @@ pub struct ReclaimReport {
     pub incomplete: Vec<Incomplete>,
 }
 
-/// Something that could not be followed: nothing of its namespace was removed.
+/// A reference that could not be followed: nothing of its namespace was removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incomplete {
     pub namespace: NamespaceId,
@@ -231,7 +231,7 @@ pub(crate) enum RoundStep {
     Begun,
     /// The containers that are looked at are known.
     Listed,
-    /// So are the roots.
+    /// The roots are known.
     Rooted,
     Marked,
     /// Copies are in the index.

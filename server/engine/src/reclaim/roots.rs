@@ -59,7 +59,7 @@ impl Roots {
     /// # Errors
     /// The catalog's; that of a start that could not enter all restore points (S8).
     pub(crate) fn load(core: &Core) -> Result<Self, EngineError> {
-        // (S8) What has a point and no row yet refers to containers, too.
+        // (S8) A restore point with a point and no row yet refers to containers, too.
         core.unrecorded.check()?;
         let mut names = HashMap::new();
         let mut roots = Vec::new();

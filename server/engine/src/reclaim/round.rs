@@ -89,7 +89,7 @@ fn not_now<T>(why: &str) -> Result<T, EngineError> {
     Err(EngineError::NotReclaimable(why.to_owned()))
 }
 
-/// (G5) Whether anything can be told of what is dead.
+/// (G5) Checks that dead chunks can be determined.
 pub(crate) fn check_ready(core: &Core) -> Result<(), EngineError> {
     // (S8)
     core.unrecorded.check()?;
@@ -141,7 +141,7 @@ impl<'a> Round<'a> {
         Ok(round)
     }
 
-    /// Everything that counts, as of one moment. (G2)
+    /// All roots, as of one moment. (G2)
     fn roots(&self) -> Result<Roots, EngineError> {
         // (G9) The points say what is live; before the rows, which follow them.
         let listed = points::listed(&*self.core.volume)?;
@@ -195,7 +195,7 @@ impl<'a> Round<'a> {
             }
             let generation = generations.get(&candidate.namespace).copied().unwrap_or(0);
             let namespace = &candidate.namespace;
-            // (N7) Of what agents sealed no copy makes up for what was damaged.
+            // (N7) For data that agents sealed, no copy makes up for a damaged one.
             let is_sealed = candidate.class == ContainerClass::Data && sealed.contains(namespace);
             let lacks = is_sealed || lost.contains_key(namespace) || salvaged.contains(namespace);
             sweep.judge(candidate, &live, generation, lacks)?;

@@ -54,15 +54,15 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 #[derive(Debug, Clone)]
 struct Doomed {
     candidate: Candidate,
-    /// What of it is copied before.
+    /// Chunks that are copied before it is removed.
     live: SlotSet,
-    /// What of its file that is.
+    /// Bytes of its file that are live.
     live_bytes: u64,
-    /// Whose disk it has data of, when that is known.
+    /// VM that its data is of, when that is known.
     vm: Option<VmId>,
     /// Damage of its namespace that was known before the mark.
     generation: u64,
-    /// Whether so much of it is dead that it is copied for that alone.
+    /// Set if so much of it is dead that it is copied for that alone.
     is_sparse: bool,
 }
 
@@ -71,7 +71,7 @@ impl Doomed {
         self.candidate.stored_bytes.saturating_sub(self.live_bytes)
     }
 
-    /// What is merged belongs together: data of one VM, recipes of one namespace.
+    /// Containers of one group are merged: data of one VM, recipes of one namespace.
     const fn group(&self) -> (NamespaceId, Option<VmId>) {
         (self.candidate.namespace, self.vm)
     }
@@ -82,7 +82,7 @@ impl Doomed {
     }
 }
 
-/// See the module's text.
+/// The second half of a round: deletes dead containers, and copies the live chunks of sparse ones.
 pub(super) struct Sweep<'a> {
     core: &'a Core,
     options: &'a ReclaimOptions,
@@ -91,7 +91,7 @@ pub(super) struct Sweep<'a> {
     watch: Watch<'a>,
     dead: Vec<Doomed>,
     sparse: Vec<Doomed>,
-    /// Of the others, those with something dead.
+    /// Other containers in which some chunks are dead.
     partly: Vec<Doomed>,
 }
 
@@ -128,8 +128,8 @@ impl<'a> Sweep<'a> {
         // It was not looked at.
         let Some(live) = map.get(candidate.id) else { return Ok(()) };
         let is_damaged = !store.known_damage(candidate.id).is_empty();
-        // (G6) What is damaged may prove sound again, and may then be the only copy of what is lacking. Where nothing is, no
-        // one needs it, healed or not: its space would never come back.
+        // (G6) A damaged container may prove sound again, and may then have the only copy of a lost chunk. Where
+        // nothing is lost, no one needs it, healed or not: its space would never come back.
         let may_go_damaged = live.is_empty() && (!lacks || store.is_healed(candidate.id));
         if is_damaged && !may_go_damaged {
             return Ok(());
@@ -137,8 +137,8 @@ impl<'a> Sweep<'a> {
         let mut candidate = *candidate;
         let opened = store.containers.get(candidate.id, candidate.class);
         let is_missing = opened.as_ref().is_err_and(|error| error.is_missing());
-        // (G6, N7) What cannot be opened now may be the only sound copy of what is lacking, or the only one that its agents
-        // can open.
+        // (G6, N7) A container that cannot be opened now may have the only sound copy of a lost chunk, or the only one
+        // that its agents can open.
         if !is_damaged && lacks && opened.is_err() && !is_missing {
             return Ok(());
         }
@@ -192,21 +192,23 @@ impl<'a> Sweep<'a> {
         self.options.merge && candidate.stored_bytes < small_bytes
     }
 
-    /// (N7) What stays of it, where that is more than what is live. One that cannot be opened was [judged](Self::judge).
+    /// (N7) Chunks of it that stay, where these are more than the live ones. A container that cannot be opened was
+    /// [judged](Self::judge).
     fn with_contested(&self, one: &Doomed, map: &LiveMap) -> Result<Option<SlotSet>, EngineError> {
         let Candidate { id, class, .. } = one.candidate;
         let open = self.core.store.containers.get(id, class);
         open.map_or(Ok(None), |open| with_contested(self.core, &open, &one.live, map))
     }
 
-    /// Whether nothing of it is copied. Reading what is live of one far away costs what storing what is dead of it costs in
-    /// months; it goes as a whole. (N6) What agents reported would count again.
+    /// Returns true if nothing of it is copied. Reading the live part of one that is only in the bucket costs as much
+    /// as storing its dead part for months; it goes as a whole. (N6) Chunks that agents reported would count again.
     fn stays_where_it_is(&self, candidate: &Candidate) -> bool {
         let open = self.core.store.containers.get(candidate.id, candidate.class);
         open.is_ok_and(|open| !open.is_at_hand() || !self.core.store.reported_in(&open).is_empty())
     }
 
-    /// Of what is partly dead, the sparsest as well, while everything is freed for [`ReclaimOptions::copied_per_freed`].
+    /// Chooses more of the partly dead containers, the sparsest first, while everything is freed for
+    /// [`ReclaimOptions::copied_per_freed`].
     fn choose_more(&mut self, map: &LiveMap) -> Result<(), EngineError> {
         if self.options.live_share_pct == 0 {
             return Ok(());
@@ -277,9 +279,9 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// What is worth copying, that first which frees most for what it writes.
+    /// Containers worth copying, in batches; first those that free most for what they write.
     fn batches(&mut self) -> (HashMap<ContainerId, Doomed>, Vec<Batch>) {
-        // Of each group, how many there are and what they take.
+        // Number and live bytes of the containers of each group.
         let mut groups: HashMap<_, (usize, u64)> = HashMap::new();
         for one in &self.sparse {
             let (count, bytes) = groups.entry(one.group()).or_default();
@@ -309,7 +311,7 @@ impl<'a> Sweep<'a> {
         (doomed, batches)
     }
 
-    /// Whether there was room.
+    /// Copies a batch and removes the old containers. Returns false if there was no room.
     fn copy_forward(
         &mut self,
         batch: &Batch,
@@ -317,7 +319,7 @@ impl<'a> Sweep<'a> {
         roots: &Roots,
     ) -> Result<bool, EngineError> {
         let mut left: Vec<Victim> = batch.open(self.core)?;
-        // What is held would stay, so it is not worth a copy.
+        // A held container would stay, so it is not worth a copy.
         left.retain(|one| self.is_free(one));
         let order = batch.read_order(self.core, &left, roots.iter(), self.control)?;
         let mut options = RepackOptions { order, threads: COPY_THREADS, ..RepackOptions::default() };
@@ -333,7 +335,7 @@ impl<'a> Sweep<'a> {
             let freed: u64 = gone.iter().map(|one| one.stored_bytes).sum();
             left.retain(|one| !complete.contains(&one.container.id()));
             match ended {
-                // What went made room for the rest.
+                // The removed containers made room for the rest.
                 Some(EngineError::Full(_)) if freed > written => options.order = None,
                 Some(EngineError::Full(_)) => return Ok(false),
                 Some(error) => return Err(error),
@@ -440,13 +442,13 @@ impl<'a> Sweep<'a> {
         Ok(condemned)
     }
 
-    /// Whether the container may go; if so, no one begins to count on it any more.
+    /// Condemns a container if it may go: then no one begins to rely on it any more. Returns false if it stays.
     fn condemn(&mut self, one: &Doomed, copies: &[ContainerRecord]) -> bool {
         let store = &self.core.store;
         if !self.releases(one.candidate.id) {
             return false;
         }
-        // (D1) What is live was copied.
+        // (D1) The live chunks were copied.
         if !store.leftovers.condemn_one(one.candidate.id, |number| one.live.contains(number)) {
             return false;
         }
@@ -465,7 +467,8 @@ impl<'a> Sweep<'a> {
         true
     }
 
-    /// (E7) Whether what is sound of a damaged container is nothing to the others of its group any more.
+    /// (E7) Returns true if a damaged container is not needed any more to repair others of its group. Repairs these
+    /// first.
     fn releases(&self, id: ContainerId) -> bool {
         let core = self.core;
         if core.store.known_damage(id).is_empty() {
@@ -481,7 +484,7 @@ impl<'a> Sweep<'a> {
         repaired.is_ok()
     }
 
-    /// (E5) Whether what is damaged can be made again only with this container.
+    /// (E5) Returns true if another damaged container can be reconstructed only with this one.
     fn protects_others(&self, id: ContainerId) -> bool {
         self.core.store.protects_others(id).unwrap_or_else(|error| {
             tracing::warn!(container = %id, %error, "a container stays: what parity needs it for cannot be asked");
@@ -489,7 +492,7 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// (D1) Who counts on something that was copied counts on the copy from now on.
+    /// (D1) Moves holds on chunks that were copied to the copies.
     fn move_holds(&self, one: &Doomed, copies: &[ContainerRecord]) -> bool {
         // Then no one counts on anything of it.
         if one.live.is_empty() {

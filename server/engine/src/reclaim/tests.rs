@@ -36,12 +36,12 @@ pub(super) fn mark_all(engine: &Engine) -> Marked {
     mark(engine.parts().0, &roots, &all_of(engine), &Scope::all(), &Control::default()).unwrap()
 }
 
-/// Everything a mark calls live.
+/// Places of all chunks and nodes that a mark found live.
 pub(super) fn places(marked: &Marked) -> HashSet<Place> {
     marked.live.iter().flat_map(|(id, live)| live.iter().map(move |number| (id, number))).collect()
 }
 
-/// What happens to a VM's disk between two backups. Places and seeds are small, so that VMs share much.
+/// A change to a VM's disk between two backups. Places and seeds are small, so that VMs share much.
 #[derive(Debug, Clone)]
 enum Change {
     /// Overwrites the beginning of a block of an extent.
@@ -128,7 +128,7 @@ proptest! {
         let roots = Roots::of(engine.parts().0, &some).unwrap();
         let marked = mark(engine.parts().0, &roots, &all_of(&engine), &Scope::all(), &Control::default()).unwrap();
         prop_assert_eq!(&places(&marked), &Model::of(&engine, &some).places());
-        // What only they have is what deleting them frees, however small the windows are.
+        // Deleting these restore points frees exactly what only they have, however small the windows are.
         let expected = model.bytes_only_in(&engine, &some, &others);
         for window_bytes in [u64::MAX, 1] {
             let freed = freed_in_windows(engine.parts().0, &some, &Control::default(), window_bytes).unwrap();

@@ -82,7 +82,7 @@ fn before(now_ms: i64, days: u32) -> i64 {
 /// The restore points that are old enough. What is committed from now on is not among them.
 #[derive(Debug)]
 enum Old {
-    /// Those committed before.
+    /// Restore points committed before this time.
     Before(i64),
     These(HashSet<BackupId>),
 }
@@ -122,7 +122,7 @@ pub(super) fn freeze(
     report: &mut ReclaimReport,
 ) -> Result<(), EngineError> {
     let now_ms = core.clock.now_ms();
-    // What was made later holds nothing of a restore point that is old enough.
+    // A container made later holds nothing of a restore point that is old enough.
     let made_before_ms = before(now_ms, freezing.days_min());
     let is_old = |row: &ContainerRecord| is_live_data(row) && row.created_ms < made_before_ms;
     // (T10) Before anything is listed.
@@ -148,7 +148,7 @@ pub(super) fn freeze(
                 || !marked.live.get(candidate.id).is_some_and(SlotSet::is_empty)
         };
         let free: Vec<&Candidate> = far.into_iter().filter(|candidate| !is_needed(candidate)).collect();
-        // What may be cold already is finished.
+        // Freezing containers that may be cold already is finished.
         let is_begun = |candidate: &Candidate| core.store.leftovers.is_cold(candidate.id);
         let lasting = if free.iter().all(|candidate| is_begun(candidate)) {
             Lasting(None)
@@ -169,7 +169,7 @@ pub(super) fn freeze(
     }
 }
 
-/// What is needed by restore points that stay; `None`: all do.
+/// Chunks needed by restore points that will stay; `None`: all restore points do.
 struct Lasting(Option<Marked>);
 
 impl Lasting {
@@ -187,7 +187,8 @@ impl Lasting {
         mark(core, &staying, candidates, &Scope::all(), control).map(|marked| Self(Some(marked)))
     }
 
-    /// Whether only restore points need it that will be deleted soon: its class would be paid for longer than it is there.
+    /// Returns true if only restore points need it that will be deleted soon: its class would be paid for longer than
+    /// it is there.
     fn keeps_back(&self, candidate: &Candidate, report: &mut ReclaimReport) -> bool {
         let Some(Marked { incomplete, live, .. }) = &self.0 else { return false };
         let lasts = live.get(candidate.id).is_some_and(|chunks| !chunks.is_empty());
@@ -200,7 +201,7 @@ impl Lasting {
     }
 }
 
-/// Whether it lies far away alone, and is not known to be in the archive.
+/// Returns true if it is only in the bucket, and not known to be in the archive.
 fn is_far(core: &Core, candidate: &Candidate) -> bool {
     let store = &core.store;
     let is_far_and_warm = |container: Arc<OpenContainer>| {
@@ -217,7 +218,7 @@ fn freeze_one(core: &Core, candidate: &Candidate, report: &mut ReclaimReport) ->
     let (store, id) = (&core.store, candidate.id);
     let container = match store.containers.open(id, ContainerClass::Data) {
         Ok(container) => container,
-        // What is wrong with it, others find out.
+        // Defects of the container are found by others.
         Err(ContainerError::Structure { .. } | ContainerError::Volume { .. }) => return Ok(true),
         Err(error) => return Err(error.into()),
     };
@@ -236,7 +237,7 @@ fn freeze_one(core: &Core, candidate: &Candidate, report: &mut ReclaimReport) ->
             Ok(true)
         }
         Ok(false) => Ok(true),
-        // Something is wrong with this object, which the audit finds out. The others may go.
+        // This object is damaged, which the audit finds out. The others may go.
         Err(error @ (VolumeError::BadAnswer { .. } | VolumeError::NotFound { .. })) => {
             tracing::error!(container = %id, %error, "a container cannot be moved to the archive");
             report.freezing_failed.get_or_insert_with(|| error.to_string());
@@ -321,7 +322,7 @@ fn move_one(
 ) -> Result<bool, EngineError> {
     let container = match core.store.containers.open(candidate.id, ContainerClass::Data) {
         Ok(container) => container,
-        // What is wrong with it, others find out.
+        // Defects of the container are found by others.
         Err(ContainerError::Structure { .. } | ContainerError::Volume { .. }) => return Ok(true),
         Err(error) => return Err(error.into()),
     };
@@ -336,7 +337,7 @@ fn move_one(
             Ok(true)
         }
         Ok(false) => Ok(true),
-        // What lies here and there is not the same, or this cannot be read here. The others may go.
+        // The local and the bucket's copy differ, or the local one cannot be read. The others may go.
         Err(error @ (VolumeError::BadAnswer { .. } | VolumeError::Io { .. })) => {
             tracing::error!(container = %candidate.id, %error, "a container cannot be moved to the bucket");
             note_damage(core, candidate.id);

@@ -32,12 +32,13 @@ pub(super) struct Lead<P> {
     pub(super) container: Arc<OpenContainer>,
     /// The number behind the chunk found last.
     next: u32,
-    /// Whether it answers for what follows. One that is damaged, or may be gone soon, is asked about each chunk.
+    /// Set if its answers count without a check. A container that is damaged, or may be gone soon, is asked about each
+    /// chunk.
     leads: bool,
     pub(super) kept: P,
 }
 
-/// See the module's text.
+/// Containers in which the chunks of one extent or page were found so far.
 #[derive(Debug)]
 pub(super) struct Trail<P> {
     class: ContainerClass,
@@ -133,7 +134,7 @@ impl<'a> Finder<'a> {
         let found = self.core.store.find_to_read(&self.domain, class, fingerprint, &mut recent)?;
         let Some(mut found) = found else { return Ok(None) };
         if !self.is_settled(found.container.id()) {
-            // What may still go is no reason for another copy to go.
+            // A copy that may still go is no reason for another copy to go.
             let wanted = |id| self.is_settled(id);
             let other = self.core.store.find_where(&self.domain, class, fingerprint, &wanted)?;
             found = other.unwrap_or(found);
@@ -146,19 +147,19 @@ impl<'a> Finder<'a> {
         Ok(Some((found.container, number)))
     }
 
-    /// Whether the round can count on a container: it is not one that may be given up, nor on its way out, (T10) nor one in an
-    /// archive: where there is a copy that can be read, that is the one which stays.
+    /// Returns true if the round can rely on a container: it cannot be given up, is not being deleted, (T10) and is not
+    /// in an archive: where another copy can be read, that is the one which stays.
     fn is_settled(&self, id: ContainerId) -> bool {
         self.scope.is_settled(id) && !self.core.store.leftovers.is_refused(id)
     }
 
-    /// Whether a container's directory may answer without asking whether the answer counts.
+    /// Returns true if a container's directory may answer without a check whether the answer counts.
     fn may_lead(&self, id: ContainerId) -> bool {
         let store = &self.core.store;
         self.is_settled(id) && (!store.has_damage() || store.known_damage(id).is_empty())
     }
 
-    /// Whose chunks are looked up.
+    /// Namespace whose chunks are looked up.
     pub(super) const fn namespace(&self) -> NamespaceId {
         self.domain.namespace
     }

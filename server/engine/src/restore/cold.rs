@@ -1,4 +1,4 @@
-//! What of a disk lies in an archive.
+//! Containers in an archive that a disk needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -35,7 +35,7 @@ pub struct DiskReader {
     windows: Windows,
     planned: VecDeque<Planned>,
     begun: VecDeque<Begun>,
-    /// Of what all restores may read ahead: a read for each job that is under way.
+    /// Its share of the read-ahead of all restores: one read for each job in progress.
     ahead: ReaderShare,
     /// Read, not sent yet.
     ready: VecDeque<v1::RegionData>,
@@ -52,13 +52,13 @@ pub struct DiskReader {
     tenant: Tenant,
 }
 
-/// What comes next, not begun yet.
+/// The next messages and reads, not begun yet.
 enum Planned {
     Message(Kind),
     Job(ReadJob),
 }
 
-/// What is under way, in the order of sending.
+/// Messages and reads in progress, in the order of sending.
 enum Begun {
     Message(Kind),
     Job(Task<Outcome>),
@@ -215,7 +215,7 @@ impl DiskReader {
         let disk = Arc::clone(&self.disk);
         let (from_volume, on_damage) = (self.proving.is_some(), self.on_damage);
         if let Some(proving) = &mut self.proving
-            // What cannot be opened the job says.
+            // If the container cannot be opened, the job reports it.
             && let Ok(open) = disk.core.store.containers.get(job.container, ContainerClass::Data)
         {
             proving.begin(&open);
@@ -228,7 +228,7 @@ impl DiskReader {
     }
 }
 
-/// Those that are lost for the same reason as the first, as one message.
+/// Removes the lost chunks that have the same reason as the first, as one message.
 fn take_alike(lost: &mut Vec<Lost>) -> v1::DamagedChunks {
     let damage = lost.first().map(|first| first.damage.clone());
     let alike = lost.extract_if(.., |one| Some(&one.damage) == damage.as_ref());

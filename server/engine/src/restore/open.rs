@@ -14,7 +14,7 @@ use crate::in_use::{InUse, Recipe};
 use crate::recipe::{TreeReader, WalkError};
 use crate::store::NodeReader;
 
-/// What a reader does when it meets something that cannot be read.
+/// Action of a reader on data that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDamage {
     /// Ends with the error.
@@ -46,10 +46,10 @@ pub(super) struct OpenDisk {
     pub(super) name: String,
     pub(super) size_bytes: u64,
     pub(super) data_bytes: u64,
-    /// Of the key that its namespace is end-to-end encrypted with.
+    /// Key that its namespace is end-to-end encrypted with.
     pub(super) key_id: Option<KeyId>,
     pub(super) tree: TreeReader<NodeReader>,
-    /// (N8) Of regions that did not open at the agent.
+    /// (N8) Commitments of regions that did not open at the agent.
     pub(super) passed_over: OnceLock<BTreeSet<Commitment>>,
     /// (G2) It is read to its end, also when the backup is deleted meanwhile.
     _in_use: InUse,

@@ -23,7 +23,7 @@ pub(super) struct Wanted {
     pub(super) chunk: u32,
     pub(super) fingerprint: Fingerprint,
     pub(super) bytes: u32,
-    /// Where it begins in the plain bytes of the region it is read from.
+    /// Offset in the plain bytes of the region it is read from.
     pub(super) offset: u32,
     /// An extent that needs it, for messages.
     pub(super) extent: u64,
@@ -74,7 +74,7 @@ pub(super) struct WindowPlan {
     pub(super) jobs: Vec<ReadJob>,
 }
 
-/// What the recipe says of an extent.
+/// Node and entry of an extent, from the recipe.
 pub(super) fn described(
     disk: &OpenDisk,
     index: u64,
@@ -161,7 +161,7 @@ fn locate(
 /// Regions, and whether the agent passes them over.
 type LookedAt = HashMap<(ContainerId, u16), bool>;
 
-/// (N8) Whether the region did not open at the agent. One that cannot be read says so when it is.
+/// (N8) Returns true if the region did not open at the agent. A region that cannot be read fails when it is read.
 fn is_passed_over(disk: &OpenDisk, found: &Found, looked_at: &mut LookedAt) -> bool {
     let Some(regions) = disk.passed_over.get() else { return false };
     let Location { container, region, .. } = found.location;

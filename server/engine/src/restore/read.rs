@@ -48,7 +48,7 @@ pub(super) fn run(
     Ok(found)
 }
 
-/// What a job comes to.
+/// Result of a read job.
 pub(super) struct Found {
     pub(super) regions: Vec<RegionData>,
     pub(super) lost: Vec<Lost>,

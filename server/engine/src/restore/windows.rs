@@ -12,14 +12,14 @@ use crate::error::EngineError;
 use crate::fair::Tenant;
 use crate::task::{self, Task};
 
-/// See the module's text.
+/// Planner of a disk's windows, one ahead of the window being read.
 pub(super) struct Windows {
     disk: Arc<OpenDisk>,
     next_extent: u64,
     end_extent: u64,
     on_damage: OnDamage,
     planning: Option<Task<Planning>>,
-    /// What the window before met; with the planning while there is one.
+    /// Directories met by the window before; owned by the planning while there is one.
     recent: RecentDirectories,
 }
 
@@ -39,7 +39,7 @@ impl Windows {
         self.next_extent
     }
 
-    /// Whether there is another window.
+    /// Returns true if there is another window.
     pub(super) const fn has_more(&self) -> bool {
         self.planning.is_some() || self.next_extent < self.end_extent
     }

@@ -32,18 +32,18 @@ const LATE_PART: i64 = 10;
 /// time, which a backup beside it hardly notices, and 7 MB/s of a disk that reads 150: 20 TB a month.
 const BESIDE_REST: u32 = 19;
 
-/// And at least this, whatever a clock in milliseconds says of a small piece.
+/// Minimum rest, however short a piece is on a clock in milliseconds.
 const BESIDE_REST_MIN: Duration = Duration::from_millis(200);
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Whether others need the disk now. Asked between containers, so it must be cheap.
+/// Load of the disk by backups and restores. Asked between containers, so it must be cheap.
 pub trait Load: Send + Sync + fmt::Debug {
-    /// Whether the scrub has to wait.
+    /// Returns true if the scrub has to wait.
     fn is_busy(&self) -> bool;
 }
 
-/// See the module's text.
+/// The scrub as background work that never ends.
 #[derive(Debug)]
 pub(crate) struct ScrubJob {
     pub(crate) core: Arc<Core>,

@@ -71,9 +71,9 @@ pub struct ScrubFindings {
     pub unclear: u64,
 }
 
-/// Who made a pass begin, and watches it.
+/// The caller that began a pass, and watches it.
 pub trait ScrubWatch {
-    /// So many bytes were read since the last call. Waits as long as it likes, and says whether to go on.
+    /// Reports `bytes` read since the last call. May wait as long as it likes; returns false to end the pass.
     fn charge(&mut self, bytes: u64) -> bool;
     /// After each piece of work: how far the pass is, what it found since this watch began, and news of that in
     /// sentences.
@@ -184,7 +184,7 @@ impl Scrub {
                 goes_on
             };
             let done = work.piece(core, &budget, &mut charge);
-            // What was not read is no reason not to listen.
+            // Pauses and stops are heeded even if nothing was read.
             charge(0);
             let status = work.status();
             *self.status.lock() = status;

@@ -40,7 +40,7 @@ pub(super) struct RestorePoint {
     /// Some of it lies far away alone, and was not read.
     pub(super) far: bool,
     pub(super) false_digests: u64,
-    /// What was found, in sentences.
+    /// Findings, in sentences.
     pub(super) news: Vec<String>,
     /// The recipes of the disk, of this restore point and of the one before.
     trees: Option<(Tree, Option<Tree>)>,
@@ -70,7 +70,7 @@ impl RestorePoint {
             disk: within.map_or(0, |within| within.disk as usize),
             extent: within.map_or(0, |within| within.extent),
             sound: within.is_none_or(|within| within.sound),
-            // What was passed before is not looked at again.
+            // Disks and extents passed before are not looked at again.
             far: within.is_some_and(|within| within.extent > 0 || within.disk > 0)
                 && has_far_containers(core)?,
             false_digests: 0,
@@ -80,7 +80,7 @@ impl RestorePoint {
         }))
     }
 
-    /// Where it is.
+    /// Its position.
     pub(super) fn within(&self) -> WithinBackup {
         WithinBackup {
             backup: self.record.id,
@@ -138,7 +138,7 @@ impl RestorePoint {
         Ok(Some((tree, before)))
     }
 
-    /// Whether the disk's end was reached.
+    /// Reads on. Returns true if the disk's end was reached.
     fn read_disk(
         &mut self,
         core: &Core,
@@ -169,7 +169,7 @@ impl RestorePoint {
         }
     }
 
-    /// Whether it had to be read.
+    /// Reads an extent. Returns true if it had to be read.
     fn read_extent(&mut self, core: &Core, tree: &Tree, before: Option<&Tree>) -> Result<bool, EngineError> {
         let index = self.extent;
         let Some(entry) = unless_damaged(tree.entry(index).map_err(EngineError::from))? else {
@@ -197,7 +197,7 @@ impl RestorePoint {
             None => None,
         };
         match read {
-            // (R4) What was met on the way is noted.
+            // (R4) Damage met on the way is noted.
             None | Some(ReadExtent::Lacks) => self.sound = false,
             Some(ReadExtent::Far) => self.far = true,
             Some(read) if read.disproves(&entry.digest) => {
@@ -234,7 +234,7 @@ impl RestorePoint {
     }
 }
 
-/// Whether anything lies far away alone.
+/// Returns true if any container is only in the bucket.
 fn has_far_containers(core: &Core) -> Result<bool, EngineError> {
     for row in core.catalog.all_containers() {
         let row = row?;

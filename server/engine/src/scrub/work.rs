@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::Budget;
 
-/// What is proved is written when there is so much of it, or after so long: a transaction a minute, and a crash costs
+/// Proofs are written when there are so many of them, or after so long: a transaction a minute, and a crash costs
 /// reading again what one minute read.
 const KEPT_MAX: usize = 1024;
 const KEPT_MS: i64 = 60_000;
@@ -19,10 +19,10 @@ const KEPT_MS: i64 = 60_000;
 /// How often a piece that fails for the moment is tried again before the scrub goes on without it.
 pub(super) const TRIES: u32 = 3;
 
-/// What was found and not told yet is kept up to so many sentences.
+/// Maximum number of findings kept, in sentences, until they are reported.
 const NEWS_MAX: usize = 200;
 
-/// What follows a piece of work.
+/// Next step after a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     More,
@@ -30,7 +30,7 @@ pub(super) enum Next {
     Idle,
 }
 
-/// See the module's text.
+/// Position of the scrub, and its findings.
 #[derive(Debug)]
 pub(super) struct Work {
     state: ScrubState,
@@ -69,7 +69,7 @@ impl Work {
         self.state.phase == ScrubPhase::Idle
     }
 
-    /// Whether the next pass is due: `period_ms` after the last one began.
+    /// Returns true if the next pass is due: `period_ms` after the last one began.
     pub(super) const fn is_due(&self, now_ms: i64, period_ms: i64) -> bool {
         let since_ms = now_ms.saturating_sub(self.state.began_ms);
         // Before it began: the clock was set back.
@@ -86,7 +86,7 @@ impl Work {
         ScrubStatus { pass, phase, began_ms, ended_ms, done, total, found: self.found }
     }
 
-    /// What was found since the last call, in sentences.
+    /// Takes the findings since the last call, in sentences.
     pub(super) fn take_news(&mut self) -> Vec<String> {
         std::mem::take(&mut self.news)
     }
@@ -285,7 +285,7 @@ impl Work {
                 let backup = reading.within().backup;
                 tracing::warn!(%backup, %error, "the scrub cannot judge a restore point");
                 reading.news.push(format!("restore point {backup} cannot be judged now: {error}"));
-                // What was found damaged before is not taken back.
+                // Damage found before is not taken back.
                 unclear = reading.within().sound;
                 Some(false)
             }
@@ -304,7 +304,7 @@ impl Work {
         } else if sound {
             self.kept.backups.push((backup, core.clock.now_ms()));
         }
-        // What was deleted meanwhile lacks what it likes.
+        // A restore point deleted meanwhile does not count.
         let counts = sound || core.catalog.backup(backup)?.is_some();
         self.found.restore_points += u64::from(counts);
         self.found.unclear += u64::from(counts && unclear);

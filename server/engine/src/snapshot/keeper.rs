@@ -113,7 +113,7 @@ impl Snapshots {
         let mut latest = self.0.lock();
         (latest.mark, latest.assumed, latest.extra) = (None, None, None);
         let older = list_snapshots(&*core.volume)?;
-        // What is asked for by a person, and makes room, may use half of the reserve.
+        // A snapshot that a person asks for, and that makes room, may use half of the reserve.
         take(&mut latest, core, &older, &Making { purpose: Purpose::Recipe, ..Making::now(core) })?;
         // Newest first.
         for (_, older) in list_snapshots(&*core.volume)?.into_iter().skip(1) {
@@ -273,7 +273,7 @@ fn remove_older(
     Ok(())
 }
 
-/// Whether the newest snapshot has every commit: the stop that was clean sealed it.
+/// Returns true if the newest snapshot has every commit: the clean stop sealed it.
 fn holds(core: &Core, snapshots: &[(u64, BlobName)], last_commit: u64) -> bool {
     let header = snapshots.first().and_then(|(_, name)| read_snapshot_header(&*core.volume, name).ok());
     header.is_some_and(|header| header.last_commit == last_commit)

@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Logarithm of the longest window a frame may ask for: 8 MiB, what the levels up to 19 use.
 const WINDOW_LOG_MAX: u32 = 23;
 
-/// What a snapshot says of itself, without looking at its body.
+/// Reads the header of a snapshot, without its body.
 ///
 /// # Errors
 /// [`EngineError::Damaged`], `Unsupported`; the volume's when it cannot be asked.

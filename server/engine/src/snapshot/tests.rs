@@ -146,7 +146,8 @@ fn a_clean_stop_seals_what_changed() {
     assert_eq!(newest(), Some(first));
 }
 
-/// What no restore point tells is on the volume within a minute, and costs one snapshot however much of it there is.
+/// Changes that no restore point records are on the volume within a minute, and cost one snapshot however many there
+/// are.
 #[test]
 fn tokens_are_in_a_snapshot_within_a_minute() {
     let bench = Bench::new();
@@ -235,7 +236,7 @@ fn without_room_above_the_reserve_no_copy_is_made_until_there_is() {
     bench.clock.advance_ms(600_000);
     look();
     assert_eq!(numbers(&*volume), [1]);
-    // What is asked for, and takes the place of all others, may use some of the reserve.
+    // A snapshot that is asked for, and replaces all others, may use some of the reserve.
     volume.limit_capacity(RESERVE);
     engine.renew_snapshots().unwrap();
     assert_eq!(numbers(&*volume), [2]);

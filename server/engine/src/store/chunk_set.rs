@@ -12,8 +12,9 @@ const ADDED_MAX: u64 = 1 << 17;
 /// A set that takes more is made [coarse](ChunkSet::coarsen).
 const FINE_MAX_BYTES: u64 = 16 << 20;
 
-/// See the module's text. Chunks found one after the other cost nothing; others two bytes each, up to a limit: then the set
-/// has all chunks of a container between the first and the last that were added, so that it takes some bytes a container.
+/// Set of chunks by container and number. Chunks found one after the other cost nothing; others two bytes each, up to a
+/// limit: then the set has all chunks of a container between the first and the last that were added, so that it takes
+/// some bytes a container.
 #[derive(Debug, Default)]
 pub(super) struct ChunkSet {
     bits: RoaringTreemap,
@@ -27,7 +28,7 @@ fn key(container: ContainerId, number: u32) -> u64 {
 }
 
 impl ChunkSet {
-    /// Whether it is news.
+    /// Adds a chunk. Returns true if it was not in the set.
     pub(super) fn insert(&mut self, container: ContainerId, number: u32) -> bool {
         assert!(number >> NUMBER_BITS == 0, "chunk {number} of container {container}");
         let is_news = self.bits.insert(key(container, number));
@@ -47,7 +48,7 @@ impl ChunkSet {
         }
     }
 
-    /// What is in memory is up to twice what would be written: lists grow by doubling.
+    /// Estimates the memory used: up to twice the serialized size, as lists grow by doubling.
     fn measure(&mut self) {
         (self.measured, self.added) = (2 * self.bits.serialized_size() as u64, 0);
     }
@@ -78,7 +79,7 @@ impl ChunkSet {
         self.bits.remove(key(container, number));
     }
 
-    /// Whether `wanted` is true of every chunk of a container that is in the set.
+    /// Returns true if `wanted` is true of every chunk of a container that is in the set.
     pub(super) fn all_of(&self, container: ContainerId, wanted: impl Fn(u32) -> bool) -> bool {
         self.of(container).all(wanted)
     }

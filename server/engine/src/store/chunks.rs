@@ -31,7 +31,7 @@ const DECODED_REGIONS_MIN: usize = 4;
 /// Repairs of the index that one look-up waits for: pages that go bad one after another must not hold it for ever.
 const REPAIRS_WAITED_FOR_MAX: u32 = 3;
 
-/// What a look-up is for.
+/// Purpose of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// To read it now.
@@ -85,12 +85,12 @@ pub(crate) struct ChunkStore {
     pub(crate) look_ups: std::sync::atomic::AtomicU64,
     pub(super) salvage: SalvageCache,
     pub(crate) parity: ParityCounters,
-    /// What failed sessions left, and what is being deleted.
+    /// Containers that failed sessions left, those being deleted, and holds.
     pub(crate) leftovers: Arc<Leftovers>,
     pub(super) decoded: DecodedRegions,
 }
 
-/// What a [`ChunkStore`] works on.
+/// Parts that a [`ChunkStore`] is assembled from.
 #[derive(Debug)]
 pub(crate) struct StoreParts {
     pub(crate) index: Index,
@@ -98,7 +98,7 @@ pub(crate) struct StoreParts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
-    /// What follows from missing containers.
+    /// Action taken when containers are missing.
     pub(crate) on_loss: OnLoss,
     /// Shared with the index, which drops entries of containers that are gone.
     pub(crate) leftovers: Arc<Leftovers>,
@@ -204,7 +204,7 @@ impl ChunkStore {
     ) -> Result<Option<Found>, EngineError> {
         #[cfg(test)]
         self.look_ups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        // (A7) What is known to be damaged is no answer, however recently it was one.
+        // (A7) A place known to be damaged is no answer, however recently it was one.
         if let Some((container, region, slot)) = recent.find(fingerprint) {
             let id = container.id();
             if self.leftovers.is_gone(id) {
@@ -300,17 +300,17 @@ impl ChunkStore {
         Ok(None)
     }
 
-    /// (N6) Whether the chunk should be sent again, whatever lies there.
+    /// (N6) Returns true if the chunk should be sent again although it is there.
     fn is_doubted(&self, domain: &Domain, at: Location, purpose: Use) -> bool {
         purpose == Use::Have && self.reported.contains(domain.namespace, at)
     }
 
-    /// Whether it lies in an archive and was not thawed: another copy is read where there is one.
+    /// Returns true if it is in an archive and was not thawed: another copy is read where there is one.
     fn is_unreadable(&self, container: &OpenContainer) -> bool {
         self.leftovers.is_cold(container.id()) && container.cold().is_some_and(|place| !place.is_readable)
     }
 
-    /// (D2) Whether nothing in the container is an answer.
+    /// (D2) Returns true if no chunk of the container is an answer.
     fn is_out(&self, id: ContainerId, purpose: Use) -> bool {
         match purpose {
             Use::Read => self.leftovers.is_gone(id),

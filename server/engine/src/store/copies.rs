@@ -51,7 +51,8 @@ impl ChunkStore {
             && open.read_region(region).is_ok_and(|stored| *stored.payload == *payload)
     }
 
-    /// (N7) Whether a chunk is in a region of just this payload, in another container than `but`; then that is held (D1).
+    /// (N7) Looks for a copy of a chunk in a region of the same payload, in another container than `but`, and holds it
+    /// (D1). Returns true if there is one.
     ///
     /// # Errors
     /// As [`ChunkStore::copies`].

@@ -1,7 +1,7 @@
-//! What is known to be damaged. Small: empty in a healthy repository.
+//! Known damage. Small: empty in a healthy repository.
 //!
-//! Damage is an observation with a time, not a verdict: what was spoilt may be repaired, and a file that was away may
-//! be back, so each container is looked at again from time to time.
+//! Damage is an observation with a time, not a verdict: spoilt data may be repaired, and a file that was away may be
+//! back, so each container is looked at again from time to time.
 //!
 //! A place that is known to be damaged never counts as a copy (I3). Damage is *open* as long as something may have been
 //! lost by it, and *healed* once every chunk of it has another sound copy. Only open damage, of the namespace that
@@ -30,7 +30,7 @@ struct Known {
     findings: Findings,
     /// When it was looked at last, on the clock that never jumps.
     looked_ms: i64,
-    /// Whose chunks are in it; `None`: not known, so possibly anyone's.
+    /// Namespace whose chunks are in it; `None`: not known, so possibly anyone's.
     namespace: Option<NamespaceId>,
     /// Class of the lost chunks; `None`: not known.
     class: Option<ContainerClass>,
@@ -98,7 +98,7 @@ impl State {
     fn reopen(&mut self, container: ContainerId) -> bool {
         let Some(known) = self.known.get_mut(&container).filter(|known| known.healed) else { return false };
         known.healed = false;
-        // What was sound as of before rests on what is gone, maybe.
+        // Conclusions drawn before may rest on the lost copy.
         self.generation += 1;
         known.found_in = self.generation;
         let namespace = known.namespace;
@@ -244,7 +244,7 @@ impl DamageSet {
         self.count.store(state.known.len(), Ordering::Release);
     }
 
-    /// Something of it has no other copy after all. Whether it had healed.
+    /// Opens the damage again: a chunk of it has no other copy after all. Returns true if it was healed.
     pub(super) fn reopen(&self, container: ContainerId) -> bool {
         self.state.write().reopen(container)
     }

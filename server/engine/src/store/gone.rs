@@ -1,10 +1,11 @@
-//! Which containers are on their way out.
+//! Containers that are being deleted, or are in an archive.
 //!
 //! A container is *refused* while it is decided whether it goes: no one may begin to count on it, and readers go on
 //! reading. Then it is *gone*, and nothing is found in it, or it counts again. So a reader never misses a chunk of a
 //! container that stays. (D2)
 //!
-//! And which lie in an archive, or are on their way there: no one may begin to count on these either, and readers go on. (T10)
+//! Containers that are in an archive, or on their way there, are *cold*: no one may begin to rely on these either, and
+//! readers go on. (T10)
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,10 +13,10 @@ use holdfast_types::ids::ContainerId;
 use parking_lot::RwLock;
 use roaring::RoaringTreemap;
 
-/// See the module's text.
+/// Numbers of containers that are refused, gone or cold.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
-    /// Whether there is any at all: what most look-ups ask in a repository in which nothing was deleted.
+    /// Set once there are any: all that most look-ups read in a repository in which nothing was deleted.
     any: AtomicBool,
     /// Grows with every change.
     changes: AtomicU64,
@@ -56,7 +57,7 @@ impl Gone {
         self.any.load(Ordering::Acquire) && self.sets.read().cold.contains(id.get())
     }
 
-    /// Whether any is.
+    /// Returns true if any container is cold.
     pub(super) fn has_cold(&self) -> bool {
         self.any.load(Ordering::Acquire) && !self.sets.read().cold.is_empty()
     }

@@ -36,7 +36,7 @@ impl ChunkStore {
         !self.damage.findings(container).is_empty() && !self.damage.open().contains(&container)
     }
 
-    /// (E5) Whether a damaged container can be made again, maybe, of what others of its group of parity hold.
+    /// (E5) Returns true if a damaged container may be reconstructed from other members of this group of parity.
     ///
     /// # Errors
     /// When the catalog cannot be asked.
@@ -49,8 +49,8 @@ impl ChunkStore {
         Ok(false)
     }
 
-    /// (E5) Whether a container is one of these others. One with open damage never is: two of them would keep each other for
-    /// ever.
+    /// (E5) Returns true if a damaged container may be reconstructed with this one. False for one with open damage
+    /// itself: two of them would keep each other for ever.
     ///
     /// # Errors
     /// When the catalog cannot be asked.
@@ -68,7 +68,7 @@ impl ChunkStore {
     /// When the index or the catalog fails; the next call tries again.
     pub(crate) fn close_healed(&self, container: ContainerId) -> Result<bool, EngineError> {
         let Some(record) = self.catalog.container(container)? else { return Ok(false) };
-        // What was in a container without a directory is not known, so it cannot be looked for.
+        // The contents of a container without a directory are not known, so they cannot be looked for.
         let Ok(open) = self.containers.get(container, record.class) else { return Ok(false) };
         self.close_by(&open)
     }
@@ -81,7 +81,7 @@ impl ChunkStore {
     pub(crate) fn close_by(&self, open: &OpenContainer) -> Result<bool, EngineError> {
         let container = open.id();
         let findings = self.damage.findings(container);
-        // What was found again by walking has other numbers.
+        // Regions found by walking have other numbers.
         let is_known = !open.is_salvaged() || findings.contains_key(&None);
         if findings.is_empty() || !is_known || !self.has_copies(open, open.class(), &findings)? {
             return Ok(false);
@@ -102,7 +102,7 @@ impl ChunkStore {
             return;
         }
         let mut damaged = Vec::new();
-        // What no one may begin to count on is a copy, too; and what cannot be asked now says nothing.
+        // A copy in a refused container counts, too; and one that cannot be looked up now proves nothing.
         if !matches!(self.search(place, fingerprint, &mut damaged, Use::Read), Ok(None)) {
             return;
         }
@@ -159,7 +159,8 @@ impl ChunkStore {
         Ok(found)
     }
 
-    /// (D1) Whether each chunk in the regions that are `asked` for is found; what was found is held.
+    /// (D1) Looks up each chunk in the regions that are `asked` for, and holds what it finds. Returns true if all were
+    /// found.
     ///
     /// # Errors
     /// When the index cannot be asked.

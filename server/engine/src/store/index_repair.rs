@@ -75,7 +75,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Whether all containers were looked at, those included that appeared meanwhile.
+    /// Scans containers. Returns true if all were scanned, those included that appeared meanwhile.
     fn scan(&self, repair: &mut Repair, budget: &Budget) -> Result<bool, EngineError> {
         loop {
             let piece: Vec<u64> = repair.left.iter().take(PIECE_CONTAINERS).collect();
@@ -136,7 +136,7 @@ impl ChunkStore {
         }
     }
 
-    /// Of a backup in progress whose containers the catalog does not know yet.
+    /// Opens a container of a backup in progress, which the catalog does not know yet.
     fn open_of_any_class(&self, id: ContainerId) -> Result<OpenContainer, ContainerError> {
         match self.containers.open(id, ContainerClass::Data) {
             Err(ContainerError::Volume(VolumeError::NotFound { .. })) => {

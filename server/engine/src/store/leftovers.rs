@@ -1,13 +1,14 @@
-//! Which containers go, and who counts on them: holds, and what sessions left that ended without a restore point.
+//! Deletion of containers, and the holds that prevent it: of streams, and of sessions that ended without a restore
+//! point.
 //!
 //! A chunk can be found by any session as soon as its container is sealed; one that found it was told not to send it. So
 //! a stream that finds a chunk holds it first ([`Holds::hold`]): it enters the chunk into its own set and only then looks
 //! whether the container [is refused](super::gone). A caller that condemns a container refuses it first and only then
 //! reads every holder's set. Whatever the order, either the holder learns that its chunk does not count, or the container stays. (D1)
 //!
-//! What failed sessions left is deleted when space is short, if no one found anything in it; only containers sealed
-//! since the process started, and since the last round of reclaim, are known here. Everything else is for reclaim,
-//! which walks all recipes.
+//! Containers that failed sessions left are deleted when space is short, if no one found anything in them; only
+//! containers sealed since the process started, and since the last round of reclaim, are known here. All others are
+//! left to reclaim, which walks all recipes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,10 +29,10 @@ pub(crate) struct Leftover {
     pub(crate) stored_bytes: u64,
 }
 
-/// What one stream found; read when a container is condemned.
+/// Chunks that one stream found; read when a container is condemned.
 pub(super) type Held = Arc<Mutex<ChunkSet>>;
 
-/// See the module's text.
+/// Holders of chunks, containers that failed sessions left, and containers being deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     /// Numbers below were handed out to earlier processes.
@@ -46,7 +47,7 @@ pub(crate) struct Leftovers {
 #[derive(Debug, Default)]
 struct State {
     left: BTreeMap<ContainerId, Leftover>,
-    /// What streams of sessions in progress found, by the stream's number.
+    /// Chunks that streams of sessions in progress found, by the stream's number.
     holders: HashMap<u64, Held>,
     next_holder: u64,
     /// Containers in which streams found something whose sessions became restore points.
@@ -59,7 +60,7 @@ struct State {
 }
 
 impl State {
-    /// Whether each chunk of the container that anyone counts on is `spare`: found elsewhere, too.
+    /// Returns true if each chunk of the container that anyone relies on is `spare`: found elsewhere, too.
     fn is_free(&self, id: ContainerId, spare: impl Fn(u32) -> bool) -> bool {
         self.holders.values().all(|held| held.lock().all_of(id, &spare))
             && self.since_round.as_ref().is_none_or(|found| found.all_of(id, &spare))
@@ -72,7 +73,7 @@ impl Leftovers {
         self.first_own.store(first_own, Ordering::Relaxed);
     }
 
-    /// Whether an earlier process handed the number out.
+    /// Returns true if an earlier process handed the number out.
     pub(super) fn is_older(&self, id: ContainerId) -> bool {
         id.get() < self.first_own.load(Ordering::Relaxed)
     }
@@ -155,14 +156,14 @@ impl Leftovers {
         self.gone.is_cold(id)
     }
 
-    /// Whether what a backup counts on without looking may lie in one of these that is cold, or will be before it is
-    /// committed; `None`: in any container.
+    /// Returns true if one of these containers is cold, or will be before a backup that relies on it without looking is
+    /// committed; `None`: any container.
     pub(crate) fn may_be_cold(&self, containers: Option<&RoaringTreemap>) -> bool {
         self.freezing.load(Ordering::Acquire) > 0
             || containers.map_or_else(|| self.gone.has_cold(), |containers| self.gone.has_cold_of(containers))
     }
 
-    /// Whether [`Leftovers::condemn_one`] would do so now.
+    /// Returns true if [`Leftovers::condemn_one`] would succeed now.
     pub(crate) fn is_free(&self, id: ContainerId, spare: impl Fn(u32) -> bool) -> bool {
         self.state.lock().is_free(id, spare)
     }
@@ -230,17 +231,17 @@ impl Leftovers {
         self.state.lock().left.remove(&id);
     }
 
-    /// Whether nothing is found in the container any more.
+    /// Returns true if nothing is found in the container any more.
     pub(crate) fn is_gone(&self, id: ContainerId) -> bool {
         self.gone.contains(id)
     }
 
-    /// Whether no one may begin to count on the container: it is gone, or that is being decided.
+    /// Returns true if no one may begin to rely on the container: it is gone, or that is being decided.
     pub(crate) fn is_refused(&self, id: ContainerId) -> bool {
         self.gone.is_refused(id)
     }
 
-    /// Whether one of these containers is gone.
+    /// Returns true if one of these containers is gone.
     pub(crate) fn has_gone(&self, containers: &RoaringTreemap) -> bool {
         self.gone.has_any_of(containers)
     }
@@ -287,7 +288,7 @@ impl Holds {
         // (D1) Entered before the look; condemning refuses first and looks at the holds afterwards.
         let is_news = chunks.insert(id, number);
         if self.leftovers.gone.is_refused(id) {
-            // Of an earlier answer the container may yet stay.
+            // The container of an earlier answer may yet stay.
             if is_news {
                 chunks.remove(id, number);
             }
@@ -316,7 +317,7 @@ impl Holds {
 }
 
 impl Drop for Holds {
-    /// What was not [released](Holds::release) is kept: it may have become a restore point.
+    /// Chunks that were not [released](Holds::release) are kept: they may be part of a restore point by now.
     fn drop(&mut self) {
         let mut state = self.leftovers.state.lock();
         state.holders.remove(&self.number);

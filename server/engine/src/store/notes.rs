@@ -14,12 +14,12 @@ use crate::container::{ContainerError, OpenContainer};
 use crate::error::EngineError;
 
 impl ChunkStore {
-    /// Whether anything is known to be damaged, healed or not.
+    /// Returns true if any damage is known, healed or not.
     pub(crate) fn has_damage(&self) -> bool {
         !self.damage.is_empty()
     }
 
-    /// Whether damage is known by which something of a namespace may be lost. Looks at memory only.
+    /// Returns true if chunks of a namespace may be lost by known damage. Reads memory only.
     pub(crate) fn has_open_damage(&self, namespace: NamespaceId) -> bool {
         self.damage.is_open_in(namespace)
     }
@@ -34,12 +34,12 @@ impl ChunkStore {
         self.damage.found_since(namespace, generation)
     }
 
-    /// Whether what was found there still counts.
+    /// Returns true if a chunk found there still counts.
     pub(crate) fn is_there(&self, location: Location) -> bool {
         !self.is_damaged(location) && !self.leftovers.is_gone(location.container)
     }
 
-    /// Whether what lies there is known to be damaged.
+    /// Returns true if that place is known to be damaged.
     pub(crate) fn is_damaged(&self, location: Location) -> bool {
         self.damage.contains(location.container, location.region)
     }
@@ -49,7 +49,7 @@ impl ChunkStore {
         self.damage.containers()
     }
 
-    /// Which regions of a container are known to be damaged (`None`: all of it), and why.
+    /// Known damage of a container: regions (`None`: all of it), each with the reason.
     pub(crate) fn known_damage(&self, container: ContainerId) -> Vec<(Option<u16>, String)> {
         self.damage.findings(container).into_iter().collect()
     }
@@ -120,7 +120,7 @@ impl ChunkStore {
         self.reported.count(namespace)
     }
 
-    /// (N6) Whether an agent reported what lies there.
+    /// (N6) Returns true if an agent reported that place.
     pub(crate) fn is_reported(&self, namespace: NamespaceId, at: Location) -> bool {
         self.reported.contains(namespace, at)
     }
@@ -159,7 +159,7 @@ impl ChunkStore {
         }
     }
 
-    /// Whether it is news.
+    /// Records damage. Returns true if it is news.
     fn observe(&self, container: ContainerId, region: Option<u16>, reason: &str) -> bool {
         let now_ms = self.clock.monotonic_ms();
         let (namespace, class) = self.owner_of(container).unzip();
@@ -174,8 +174,7 @@ impl ChunkStore {
         news
     }
 
-    /// Whose chunks a container holds, and of which class; `None` when that cannot be told, so that its damage concerns
-    /// everyone.
+    /// Namespace and class of a container; `None` when they cannot be determined, so that its damage concerns everyone.
     fn owner_of(&self, container: ContainerId) -> Option<(NamespaceId, ContainerClass)> {
         let record = self.catalog.container(container).ok().flatten()?;
         Some((record.namespace, record.class))
@@ -188,7 +187,7 @@ impl ChunkStore {
         self.met_passed_by.store(true, Ordering::Release);
     }
 
-    /// (K7) Whether a container was passed by.
+    /// (K7) Returns true if a container was passed by.
     pub(crate) fn met_passed_by(&self) -> bool {
         self.met_passed_by.load(Ordering::Acquire)
     }
@@ -215,14 +214,14 @@ impl ChunkStore {
     /// # Errors
     /// What is wrong with it as a whole.
     pub(crate) fn open_afresh(&self, record: &ContainerRecord) -> Result<Arc<OpenContainer>, ContainerError> {
-        // What the cache holds may be older than the damage, or than the repair.
+        // A cached container may be older than the damage, or than the repair.
         self.containers.remove(record.id);
         let open = self.containers.get(record.id, record.class)?;
         open.check_length(record.stored_bytes)?;
         Ok(open)
     }
 
-    /// Whether a place known to be damaged proves sound; looks at most once in a while.
+    /// Returns true if a place known to be damaged proves sound; looks at most once in a while.
     pub(super) fn is_sound_again(&self, location: Location) -> bool {
         let container = location.container;
         if self.damage.is_due(container, self.clock.monotonic_ms())
@@ -245,7 +244,7 @@ impl ChunkStore {
         }
         let Some(record) = self.catalog.container(container)? else { return Ok(()) };
         let Ok(open) = self.open_afresh(&record) else { return Ok(()) };
-        // Of what lies far away the directory is here: that says nothing of the rest (T14).
+        // The directory of a container in the bucket is here: that proves nothing of the rest (T14).
         let is_readable = open.is_at_hand() || open.read_region(0).is_ok();
         let is_sound =
             |region: &Option<u16>| region.map_or(is_readable, |region| region_is_sound(&open, region));
@@ -287,7 +286,7 @@ impl ChunkStore {
     }
 }
 
-/// Whether a region holds what its fingerprints say, or is sealed for them; read now.
+/// Reads a region. Returns true if its chunks match their fingerprints, or if it is sealed for them.
 pub(crate) fn region_is_sound(open: &OpenContainer, region: u16) -> bool {
     open.read_region(region).is_ok_and(|stored| stored.checked(open).is_ok())
 }

@@ -28,9 +28,9 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Whether none of `damaged`, the containers in which damage was found since
-    /// [`sound_as_of`](Reach::sound_as_of), is among them, and (G8) all of them are there: what was in one that went was
-    /// moved to where is not known here.
+    /// Returns true if none of `damaged`, the containers in which damage was found since
+    /// [`sound_as_of`](Reach::sound_as_of), is among them, and (G8) all of them are there: chunks of a deleted one were
+    /// moved to places not known here.
     pub(crate) fn is_spared(&self, damaged: &[ContainerId], leftovers: &Leftovers) -> bool {
         self.is_intact(leftovers)
             && !damaged.iter().any(|container| self.containers.contains(container.get()))

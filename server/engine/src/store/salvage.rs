@@ -33,7 +33,7 @@ impl ChunkStore {
             return Ok(indexed);
         }
         let damaged = self.damage.lost_as_a_whole(domain.namespace, class);
-        // (I2) What is in a container that the index covers was found by its entry there.
+        // (I2) The chunks of a container that the index covers were found by their entries.
         let unknown = damaged.into_iter().rev().filter(|id| !by_index || !self.index.is_covered(*id));
         for container in unknown.take(ASKED_MAX) {
             let Some((open, _)) = self.salvaged(container)? else { continue };
@@ -87,7 +87,8 @@ impl ChunkStore {
         self.damage.findings(container).contains_key(&None)
     }
 
-    /// Whether a region of what is left of a container can be read: where its directory is whole, it names also what is not.
+    /// Returns true if a region of a salvaged container can be read: where its directory is whole, it names lost
+    /// regions, too.
     fn is_readable(&self, open: &Arc<OpenContainer>, region: u16) -> Result<bool, EngineError> {
         let known = self.salvage.read_last.lock().clone();
         if let Some((known, of, readable)) = known
@@ -105,8 +106,8 @@ impl ChunkStore {
         Ok(readable)
     }
 
-    /// What can be made again of a container of the others of its group of parity, and whether its directory names all
-    /// there was. `None`: it is in none, or nothing can be.
+    /// Reconstructs a container from the others of its group of parity; the flag is set if its directory names
+    /// everything that was in it. `None`: it is in no group, or nothing can be reconstructed.
     ///
     /// # Errors
     /// When the catalog or the volume cannot be asked.
@@ -114,7 +115,7 @@ impl ChunkStore {
         &self,
         record: &ContainerRecord,
     ) -> Result<Option<(OpenContainer, bool)>, EngineError> {
-        // (E3) What is deleted stays deleted.
+        // (E3) A deleted container stays deleted.
         if record.state == ContainerState::Condemned || self.leftovers.is_gone(record.id) {
             return Ok(None);
         }
@@ -136,7 +137,7 @@ impl ChunkStore {
         }
     }
 
-    /// What can be had of a damaged container; read again after a while.
+    /// Salvages the readable parts of a damaged container; read again after a while.
     pub(crate) fn salvaged(&self, container: ContainerId) -> Result<Left, EngineError> {
         let now_ms = self.clock.now_ms();
         // Held while a container is read: all who need it wait for one reading.
@@ -165,7 +166,7 @@ impl ChunkStore {
 
     /// The flag says whether all of it is in memory.
     fn read_salvage(&self, container: ContainerId) -> Result<(Left, bool), EngineError> {
-        // Whose it is only the catalog can say, when its header cannot.
+        // The owner is known only to the catalog, when the header cannot be read.
         let Some(record) = self.catalog.container(container)? else { return Ok((None, false)) };
         if record.state == ContainerState::Condemned {
             return Ok((None, false));

@@ -140,7 +140,7 @@ fn many_missing_containers_are_absent_not_damaged() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let ids = stored(&bench, &volume, 20);
     let half = without(&volume, 2);
-    // So that the audit runs.
+    // Spoils the mark of the clean stop, so that the audit runs.
     half.replace(&BlobName::new("index/clean-stop").unwrap(), &b"spoilt"[..]);
     for by_check in [true, false] {
         let engine = bench.open(Arc::new(half.snapshot()));

@@ -176,7 +176,7 @@ impl Names {
     }
 }
 
-/// What is in a region of a restore, and how its chunks are named.
+/// Decodes a region of a restore, and returns its plain bytes and how its chunks are named.
 pub(crate) fn opened(region: &v1::RegionData) -> (Vec<u8>, Names) {
     let codec = Codec::try_from(region.codec).unwrap();
     let mut decoder = Decoder::new().unwrap();
@@ -284,7 +284,7 @@ pub(crate) fn restore_in(
     Ok(image)
 }
 
-/// What a restore that goes on past damage gets: zeros where it can read nothing, and these ranges with the reason.
+/// Restores a disk past damage: zeros where nothing can be read, and these ranges with the reason.
 pub(crate) fn restore_past_damage(
     engine: &Engine,
     backup: &str,

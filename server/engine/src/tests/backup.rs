@@ -1,4 +1,4 @@
-//! What goes in comes out, and costs what the details say.
+//! Backups restore to the same bytes, and cost exactly the bytes of their compression details.
 
 use std::sync::Arc;
 

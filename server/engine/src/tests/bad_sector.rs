@@ -96,7 +96,7 @@ fn hit(class: ContainerClass, place: impl Fn(&OpenContainer) -> u64, region: boo
             *bad.lock() = Some((name.blob(), at..at + 1, u32::MAX));
             engine = bench.open(Arc::<BadSector>::clone(&faulty));
         }
-        // What lies outside the regions is needed to rely on a container, not to read it.
+        // The bytes outside the regions are needed to rely on a container, not to read it.
         match restore(&engine, &id, "root") {
             Ok(image) => assert!(!region && image == disk),
             Err(error) => assert!(region && error.code() == ErrorCode::Damaged, "{error}"),

@@ -116,7 +116,7 @@ fn a_restore_point_whose_disks_are_lost_is_needed_all_the_same() {
     scene.all_restore();
 }
 
-/// (G9) What is deleted, or being committed, is not lost.
+/// (G9) A restore point that is deleted, or being committed, is not lost.
 #[test]
 fn what_is_deleted_and_what_is_not_committed_yet_is_not_lost() {
     let scene = Scene::new();
@@ -149,7 +149,7 @@ fn a_start_enters_again_what_its_catalog_lost() {
         let id = scene.points[0].0;
         let scene = scene.reopen_after(true, |raw| {
             lose_row(raw, id, disks);
-            // What only an index lost.
+            // Changes nothing else.
             raw.execute_batch("DELETE FROM details WHERE false").unwrap();
         });
         let opened = *scene.engine.opened();
@@ -166,7 +166,8 @@ fn a_start_enters_again_what_its_catalog_lost() {
     }
 }
 
-/// (S9) What no point tells of: nothing is deleted, freed or added, what is there can be read, and it says what to do.
+/// (S9) Rows lost that no point records: nothing is deleted, freed or added, stored data can be read, and errors name
+/// the remedy.
 #[test]
 fn a_catalog_that_cannot_be_healed_takes_no_changes() {
     for background in [false, true] {

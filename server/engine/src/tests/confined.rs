@@ -77,7 +77,7 @@ fn damage_costs_no_other_vm_and_no_other_namespace_anything() {
     assert_eq!(cost(&engine, "spared", &spared), sound.1, "another VM");
     assert_eq!(cost_in(&engine, "other", &other), sound.2, "another namespace");
     assert!(cost(&engine, "hurt", &hurt) > sound.0, "it has to look for what is lost");
-    // That backup sent again what was lost: it was looked at, and costs nothing more.
+    // That backup sent the lost chunks again: they were looked up, and cost nothing more.
     assert_eq!(cost(&engine, "hurt", &hurt), sound.0, "it was looked at once");
 
     // Damage is still known, and not a copy; but nothing is lost by it.
@@ -198,7 +198,7 @@ impl Healed {
     }
 }
 
-/// (R7) What the second backup remembers is no newer than the reach it rests on.
+/// (R7) The reach that the second backup remembers is no newer than the reach it rests on.
 #[test]
 fn a_backup_after_a_healing_hides_no_loss_of_the_copy() {
     let healed = Healed::new();

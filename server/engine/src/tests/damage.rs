@@ -59,7 +59,7 @@ fn hit(class: ContainerClass, change: impl Fn(&mut Vec<u8>)) {
     assert!(engine.catalog().all_containers().count() > 4);
 }
 
-/// What every backup that needed it has healed is told, and is no damage any more.
+/// Damage that every backup that needed the chunks has healed is reported, and is no damage any more.
 #[test]
 fn a_check_of_healed_damage_is_sound_and_names_it() {
     let lost = |change: &dyn Fn(&MemoryVolume, &BlobName)| {

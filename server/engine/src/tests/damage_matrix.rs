@@ -29,7 +29,7 @@ use crate::scrub::Load;
 
 const MIB: usize = 1 << 20;
 
-/// What is hit.
+/// The kind of blob that is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The first container of chunks: the first VM's.
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// What happens to it.
+/// The damage done to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// One bit in the middle.
@@ -91,7 +91,7 @@ enum Start {
 }
 use Start::{Opens, Refuses};
 
-/// What a restore of the VM that is hit comes to.
+/// Outcome of a restore of the VM that is hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Restore {
     Whole,
@@ -102,7 +102,7 @@ enum Restore {
 }
 use Restore::{Damaged, NotNow, Whole};
 
-/// What a check says.
+/// Expected result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
     Sound,
@@ -111,7 +111,7 @@ enum Check {
 }
 use Check::{Names, Sound};
 
-/// What the next backup of the VM that is hit comes to.
+/// Outcome of the next backup of the VM that is hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// It succeeds, and afterwards both it and the backup that was hit restore.
@@ -275,7 +275,7 @@ struct Scene {
     volume: Faulted,
     hit: (String, Vec<u8>),
     spared: (String, Vec<u8>),
-    /// What the blobs of the kind held.
+    /// Contents of the blobs of the kind, before the damage.
     sound: Vec<(BlobName, Bytes)>,
     fault: (Kind, Fault),
 }
@@ -386,7 +386,7 @@ fn is_named(error: &EngineError, id: &str) -> bool {
     error.code() == ErrorCode::Damaged && text.contains("root") && text.contains(id)
 }
 
-/// What a restore comes to; anything but the disk or an error that says what it should is a failure.
+/// Outcome of a restore; anything but the disk or an error that names the damage is a failure.
 fn restored(engine: &Engine, (id, disk): &(String, Vec<u8>)) -> Restore {
     let (image, bad) = match restore_past_damage(engine, id, "root") {
         Ok(found) => found,

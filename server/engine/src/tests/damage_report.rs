@@ -26,7 +26,7 @@ fn damaged(engine: &Engine) -> Vec<DamagedDisk> {
     engine.catalog().damaged_disks(None, None, 1000).unwrap()
 }
 
-/// What a restore that goes on past damage cannot read, put together.
+/// Ranges that a restore past damage cannot read, neighbours joined.
 fn bad_ranges(engine: &Engine, id: &str, disk: &str) -> Vec<ByteRange> {
     let (_, bad) = restore_past_damage(engine, id, disk).unwrap();
     let mut ranges: Vec<ByteRange> = Vec::new();
@@ -140,7 +140,7 @@ fn a_damaged_recipe() {
     named_and_healed(ContainerClass::Recipe, |bytes| flip(bytes));
 }
 
-/// (V3) What made up for damage is lost in its turn: the first restore point, which was made before, lacks it, too.
+/// (V3) The copy that healed damage is lost in its turn: the first restore point, which was made before, lacks it, too.
 #[test]
 fn the_loss_of_what_made_up_for_damage_is_named() {
     let bench = Bench::new();
@@ -204,7 +204,7 @@ fn it_goes_on_between_any_two_pieces() {
     assert_eq!(again, whole.into_iter().map(|disk| (disk.backup, disk.lost)).collect::<Vec<_>>());
 }
 
-/// What is only away is not said to be lost.
+/// Containers that are only absent are not reported as lost.
 #[test]
 fn what_is_absent_is_not_named_as_lost() {
     let bench = Bench::new();

@@ -20,7 +20,7 @@ use crate::points::folder;
 const SIZE: usize = 100_000;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// What was acknowledged.
+/// Operations that were acknowledged.
 #[derive(Debug, Default)]
 struct Facts {
     made: Vec<BackupId>,

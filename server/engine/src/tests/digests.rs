@@ -20,7 +20,7 @@ use crate::jobs::NoProgress;
 const EXTENT: usize = EXTENT_BYTES as usize;
 const DAY_MS: i64 = 86_400_000;
 
-/// What the disk of the VM is at the moment.
+/// The present contents of the VM's disk.
 fn honest_disk() -> Vec<u8> {
     noise(1, 2 * EXTENT + 77)
 }
@@ -113,7 +113,7 @@ fn a_digest_that_means_zeros_is_refused_for_data() {
     assert!(error.unwrap_err().to_string().contains("reserved for zeros"));
 }
 
-/// What the attack does as long as no one looks: it is why the rest of this file is there.
+/// The effect of the attack as long as digests are not checked: the reason for the rest of this file.
 #[test]
 fn a_lie_about_known_chunks_makes_the_next_agent_skip() {
     let bench = Bench::new();

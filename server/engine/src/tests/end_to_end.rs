@@ -140,7 +140,7 @@ fn plain_regions_are_refused_where_agents_encrypt_and_sealed_ones_elsewhere() {
     assert_eq!(scene.data(), [], "nothing of it is stored");
 }
 
-/// What a hostile agent can send in place of a sealed region.
+/// Substitutes that a hostile agent can send for a sealed region.
 #[test]
 fn sealed_regions_that_are_not_what_they_say_are_refused() {
     let bytes = noise(3, 20_000);
@@ -230,7 +230,7 @@ fn reclaim_keeps_sealed_regions_whole() {
     let scene = Scene::new();
     let first = noise(1, 12 * MIB);
     let gone = scene.backup("web", &first).backup_id;
-    // Of every region a little stays in use, and of some nothing.
+    // A little of every region stays in use, and nothing of some.
     let mut second = noise(2, 12 * MIB);
     second[..4 * MIB].copy_from_slice(&first[..4 * MIB]);
     for at in (4 * MIB..8 * MIB).step_by(MIB) {
@@ -361,7 +361,7 @@ fn what_is_left_of_a_damaged_sealed_container_is_read_and_repaired() {
     }
 }
 
-/// (N3) Of what agents sealed only they can say that a digest is false.
+/// (N3) Only agents can say that a digest of data that they sealed is false.
 #[test]
 fn agents_are_believed_about_digests_of_what_they_sealed() {
     let scene = Scene::new();

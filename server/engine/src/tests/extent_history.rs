@@ -15,7 +15,7 @@ use crate::extent_history::{PAGE_READS_MAX, history};
 use crate::format::recipe::PAGE_EXTENTS;
 use crate::{Engine, ExtentHistory, HISTORY_DEPTH_MAX};
 
-/// What each extent of a disk holds: 0 for zeros, otherwise a number that stands for its content.
+/// Contents of each extent of a disk: 0 for zeros, otherwise a number that stands for its content.
 type Disk = Vec<u8>;
 
 /// Backs up a disk of which only the list is there. Each extent is one small chunk, then zeros.
@@ -160,7 +160,7 @@ fn of_too_many_changes_a_fair_share_is_compared() {
     let used = |page: usize| page * PAGE_EXTENTS..page * PAGE_EXTENTS + if page < 2 { 40 } else { 4 };
     for round in 1..=6 {
         for page in 0..8 {
-            // What is little changes each time.
+            // The short pages change each time.
             let content = if page < 2 && round < 6 { 9 } else { round };
             disk[used(page)].fill(content);
         }
@@ -176,6 +176,6 @@ fn of_too_many_changes_a_fair_share_is_compared() {
     // Every second page is compared, then the one of which most was overwritten is looked through.
     assert_eq!(compared(16), (4 * page, 52, 48, 40));
     assert_eq!(compared(8), (2 * page, 44, 40, 40));
-    // Of the last bit of a budget one page, so that there is an answer.
+    // For the last bit of a budget one page is compared, so that there is an answer.
     assert_eq!(compared(0), (page, 40, 40, 40));
 }

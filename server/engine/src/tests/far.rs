@@ -1,4 +1,4 @@
-//! What the place far away lost, and had again.
+//! Copies that the bucket lost, and has again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

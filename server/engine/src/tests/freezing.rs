@@ -1,4 +1,4 @@
-//! What lies far away in an archive: no one counts on it, reads it or calls it damaged.
+//! Containers in the archive of a bucket: no one relies on them, reads them or calls them damaged.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 struct Places {
     far: BTreeSet<BlobName>,
     cold: BTreeSet<BlobName>,
-    /// Of these, those that may not be.
+    /// Blobs of `cold` that may not be cold.
     unsure: BTreeSet<BlobName>,
     /// Answers to freezing that fail, and what becomes of what was asked for.
     failures: Vec<(VolumeError, bool)>,
@@ -181,7 +181,7 @@ fn a_restore_point_knows_where_its_data_lies() {
     let options = ReclaimOptions { moving, ..ReclaimOptions::default() };
     scene.engine.reclaim(&options, &Arc::new(Control::default())).unwrap();
     assert_eq!(places(&scene, &old), (0, all, 0));
-    // What is far away and warm is counted on.
+    // Containers that are only in the bucket and warm can be relied on.
     let mut changed = disk.clone();
     changed[..4 * MIB].copy_from_slice(&noise(8, 4 * MIB));
     let young = scene.backup("web", &changed);
@@ -189,7 +189,7 @@ fn a_restore_point_knows_where_its_data_lies() {
     scene.bench.clock.advance_ms(40 * DAY_MS);
     assert!(scene.reclaim().frozen_containers > 0);
     assert_eq!(places(&scene, &old), (0, 0, all));
-    // Of what is cold, a backup stores what it needs again, and the old restore point is read from there, too.
+    // A backup stores the cold chunks that it needs again, and the old restore point is read from the new copies, too.
     let again = scene.backup("web", &disk);
     assert_eq!((places(&scene, &again), places(&scene, &old)), ((all, 0, 0), (all, 0, 0)));
     scene.engine.forget_places().unwrap();
@@ -217,12 +217,12 @@ fn no_backup_counts_on_what_is_cold() {
     let again = scene.backup("web", &disk);
     assert_eq!(scene.cold_bytes(&again), 0);
     assert!(scene.restore(&again).unwrap() == disk);
-    // What is warm is read, where there is a choice.
+    // Warm copies are read, where there is a choice.
     assert_eq!(scene.cold_bytes(&old), 0);
     assert!(scene.restore(&old).unwrap() == disk);
     let other = scene.backup("db", &disk);
     assert!(scene.restore(&other).unwrap() == disk);
-    // Of two copies the one that can be read stays.
+    // Of two copies, the one that can be read stays.
     let report = scene.reclaim();
     assert!(report.deleted_bytes >= 9 * MIB as u64, "{report:?}");
     for backup in [&old, &again, &other] {
@@ -246,7 +246,7 @@ fn what_was_thawed_is_read() {
     assert!(scene.restore(&again).unwrap() == disk);
 }
 
-/// (T10) What young restore points refer to stays, and so does what a backup in progress counts on.
+/// (T10) Containers that young restore points refer to stay, and so do those that a backup in progress relies on.
 #[test]
 fn what_is_counted_on_stays_warm() {
     let scene = Scene::new();
@@ -305,7 +305,8 @@ fn what_is_wrong_with_one_keeps_no_other() {
     assert_eq!(scene.reclaim().frozen_containers, 2);
 }
 
-/// What leaves before the archive has paid off stays where it is, with the sum told; what others need as well goes.
+/// Restore points that will be deleted before the archive has paid off keep their containers where they are, with the
+/// sum reported; containers that others need as well are frozen.
 #[test]
 fn what_will_be_deleted_soon_is_kept_back() {
     let mut scene = Scene::new();

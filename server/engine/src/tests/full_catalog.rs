@@ -230,7 +230,8 @@ fn what_is_deleted_while_the_rest_of_a_start_is_entered_stays_deleted() {
     let noted = Arc::clone(&asked);
     *interrupted.then.lock() = Some(Box::new(move || {
         *noted.lock() = true;
-        // Who deletes waits for who changes points, which this thread cannot; another process begins at least.
+        // A deletion waits for the lock on changes of points, which this thread cannot; another process begins at
+        // least.
         if other.parts().0.changing_points.try_lock().is_some() {
             other.delete_backups(&[id], "op", "not needed").unwrap();
         } else {

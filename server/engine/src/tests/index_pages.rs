@@ -48,7 +48,7 @@ fn repair(engine: &Engine) {
     assert!(matches!(job.step(&Budget::unlimited()).unwrap(), Step::Idle(_)));
 }
 
-/// What readiness shows while it lasts.
+/// Returns true while readiness reports a damaged index.
 fn under_repair(engine: &Engine) -> bool {
     engine.parts().0.health.reported().iter().any(|(obstacle, _)| *obstacle == Obstacle::IndexDamaged)
 }
@@ -204,7 +204,7 @@ fn wherever_power_fails_in_a_repair_the_index_is_whole_or_repaired_next_time() {
             Ok(read) => assert!(read == disk, "crash after {after}"),
             Err(error) => panic!("crash after {after}: {error}"),
         }
-        // What the restore did not meet is met by reading all of it.
+        // Pages that the restore did not meet are met by reading everything.
         if !is_sound(&engine) {
             repair(&engine);
         }

@@ -1,4 +1,4 @@
-//! What is shown of backups in progress, and whom the audit log names.
+//! Activity of backups in progress, and the names in the audit log.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ impl Volume for Shut {
     }
 }
 
-/// Everything that needs the volume.
+/// Errors of all operations that need the volume.
 fn refusals(engine: &Engine, id: BackupId) -> Vec<EngineError> {
     let owner = namespace(engine);
     let (who, why) = ("a test", "a reason");

@@ -1,4 +1,4 @@
-//! What locked restore points need is all that a recovery of them needs.
+//! The blobs that locked restore points need are all that a recovery of them needs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -54,7 +54,7 @@ fn scene() -> Scene {
     }
     engine.shutdown().unwrap();
     let left = blobs(&volume).difference(&needed).cloned().collect();
-    // So that the next start looks at everything, as after a recovery.
+    // Spoils the mark of the clean stop, so that the next start looks at everything, as after a recovery.
     volume.replace(&BlobName::new("index/clean-stop").unwrap(), &b"spoilt"[..]);
     Scene { bench, volume, kept, berlin, left }
 }
@@ -88,7 +88,7 @@ fn rows_that_nothing_needs_are_dropped_by_a_recovery() {
     assert_eq!(engine.catalog().all_containers().count(), blobs(&scene.volume).len());
     assert_eq!(engine.catalog().condemned_containers().unwrap(), []);
     assert!(restore(&engine, &scene.kept.0, "root").unwrap() == scene.kept.1);
-    // What only the deleted ones held is sent again.
+    // Chunks that only the deleted containers held are sent again.
     let disk = noise(100, 20_000);
     let id = backup(&engine, "late", &[("root", &disk)]).unwrap().backup_id;
     assert!(restore(&engine, &id, "root").unwrap() == disk);
@@ -128,7 +128,7 @@ fn a_recovery_of_a_volume_that_is_not_complete_does_no_harm() {
     assert!(restore(&engine, &scene.kept.0, "root").unwrap() == scene.kept.1);
 }
 
-/// What parity could make again of a container that is lost would go with its row.
+/// A lost container that parity could reconstruct would be lost for good with its row.
 #[test]
 fn a_row_stays_whose_container_only_parity_can_make_again() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
@@ -163,7 +163,8 @@ fn a_row_stays_whose_container_only_parity_can_make_again() {
     }
 }
 
-/// What only a damaged container has needs that container; of the rows without a file it cannot be told what they had.
+/// Chunks that only a damaged container has need that container; for rows without a file it cannot be determined what
+/// they had.
 #[test]
 fn rows_stay_where_a_restore_point_lives_on_what_is_left_of_a_damaged_container() {
     let scene = scene();

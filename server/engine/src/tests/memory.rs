@@ -40,7 +40,7 @@ fn backups_in_progress_share_one_bound() {
     let error = scatter(&engine, "three").unwrap_err();
     assert_eq!(error.code(), ErrorCode::Limit, "{error}");
     assert!(error.to_string().contains("1024 KiB"), "{error}");
-    // What was refused holds nothing, and what ends gives back.
+    // A refused message holds no memory, and a session that ends gives its memory back.
     let (core, _) = engine.parts();
     assert!(core.session_memory.used_bytes() < 900_000, "{}", core.session_memory.used_bytes());
     bench.clock.advance_ms(200_000);
@@ -59,7 +59,7 @@ fn what_a_backup_holds_counts_too() {
     };
     flight::Agent::start(&engine, "web", &disk(1)).until(&flight::Next::Done);
     let used = || engine.parts().0.session_memory.used_bytes();
-    // What a finished stream keeps, beside some bytes an extent, is what it holds.
+    // A finished stream keeps its holds, beside some bytes an extent.
     let finished = |vm: &str, every: usize| {
         let mut agent = flight::Agent::start(&engine, vm, &disk(every));
         agent.until(&flight::Next::Commit);

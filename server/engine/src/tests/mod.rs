@@ -84,7 +84,7 @@ impl Bench {
         Engine::assemble(self.parts(volume)?)
     }
 
-    /// What an engine over `volume` is assembled from.
+    /// The parts that an engine over `volume` is assembled from.
     pub(crate) fn parts(&self, volume: Arc<dyn Volume>) -> Result<EngineParts, EngineError> {
         let health = Arc::<Health>::default();
         let catalog = Arc::new(self.catalog(&health)?);

@@ -1,4 +1,4 @@
-//! What only old restore points need may lie far away alone.
+//! Containers that only old restore points need may be kept only in the bucket.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Tiered {
     read_far: Arc<Mutex<u64>>,
     /// How often moving still works.
     works: Arc<Mutex<usize>>,
-    /// What lies far away of it is another.
+    /// A container whose copy in the bucket differs.
     differs: Arc<Mutex<Option<BlobName>>>,
     /// The volume does not say whether what it wrote is durable.
     is_unsure: Arc<Mutex<bool>>,

@@ -97,7 +97,7 @@ fn points_leave_folders_that_show_names() {
     assert!(crashes >= 3 * 2, "each point is sealed and its old one removed: {crashes}");
 }
 
-/// What the catalog does not know stays.
+/// Points that the catalog does not know stay.
 #[test]
 fn foreign_points_stay_where_they_are() {
     let bench = Bench::new();

@@ -176,7 +176,7 @@ fn what_a_read_finds_nowhere_is_named() {
     }
 }
 
-/// (V3) What cannot be read now hides no loss of another.
+/// (V3) A restore point that cannot be read now hides no loss of another.
 #[test]
 fn a_restore_point_that_cannot_be_read_now_is_passed_by() {
     let (mut scene, copy) = Scene::new(1);

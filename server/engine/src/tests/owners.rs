@@ -1,4 +1,4 @@
-//! Whose a VM is: another owner's token neither writes it nor lives off what it claimed.
+//! Owners of VMs: another owner's token neither writes a VM nor profits from what it claimed.
 
 use std::sync::Arc;
 

@@ -162,7 +162,7 @@ fn as_many_may_be_lost_as_there_are_spares() {
     }
 }
 
-/// What it costs is what the documents say: a part in so many as a group has members.
+/// Parity costs as much as the documents say: one part in the number of a group's members.
 #[test]
 fn parity_costs_a_part_in_ten() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
@@ -199,7 +199,7 @@ fn a_copy_that_a_repair_counted_on_stays_when_space_is_short() {
     assert!(whole(&engine, &ids));
 }
 
-/// (D1) What a backup in progress found in a container that is repaired is kept where it is then.
+/// (D1) Chunks that a backup in progress found in a container that is repaired are held in their new places.
 #[test]
 fn what_a_backup_found_in_a_container_that_is_repaired_stays() {
     let (bench, volume, engine, ids) = protected(1);
@@ -219,7 +219,7 @@ fn what_a_backup_found_in_a_container_that_is_repaired_stays() {
     assert!(restore(&engine, &new, "root").unwrap() == disk(1));
 }
 
-/// (E5) What a damaged container can be made again of stays until that is done, and no longer.
+/// (E5) Containers that a damaged one can be reconstructed from stay until that is done, and no longer.
 #[test]
 fn what_parity_needs_stays_while_something_is_damaged() {
     let (bench, volume, engine, ids) = protected(1);
@@ -264,7 +264,7 @@ fn a_group_is_not_given_up_while_it_can_repair() {
     assert_eq!(engine.catalog().parity_totals().unwrap().groups, 0, "given up then");
 }
 
-/// (E6) What rotted and was repaired uses up nothing: the next loss in the same place is repaired, too.
+/// (E6) A repair uses up no parity: the next loss in the same place is repaired, too.
 #[test]
 fn what_was_repaired_is_protected_anew() {
     let (bench, volume, engine, ids) = protected(1);
@@ -352,7 +352,7 @@ fn parity_without_a_row_is_entered_or_removed() {
     assert!(whole(&engine, &ids));
 }
 
-/// Whatever happens to the parity and to a container: the right bytes, or none.
+/// With any damage to the parity and to a container, reads return the right bytes, or none.
 #[test]
 fn damaged_parity_never_makes_a_wrong_byte() {
     type Change = dyn Fn(&mut Vec<u8>);

@@ -33,7 +33,7 @@ fn is_protected(engine: &Engine, id: ContainerId) -> bool {
     engine.catalog().parity_group_of(id).unwrap().is_some()
 }
 
-/// What is left of the restore points without parity.
+/// Returns true if the restore points are whole without parity.
 fn whole_without_parity(engine: &Engine, volume: &MemoryVolume, ids: &[String]) -> bool {
     for blob in list(volume, "parity") {
         volume.remove(&blob.name).unwrap();
@@ -119,7 +119,7 @@ fn of_lengths() -> (Bench, MemoryVolume, Engine, Vec<(String, Vec<u8>)>) {
     (bench, volume, engine, made)
 }
 
-/// (E2) What rotted past the end of a container that is lost costs that nothing.
+/// (E2) Damage in other members past the end of a lost container costs that container nothing.
 #[test]
 fn a_container_is_made_again_of_its_own_windows() {
     let (bench, volume, engine, made) = of_lengths();
@@ -163,7 +163,7 @@ fn a_container_is_made_again_in_part() {
         scrub(&engine);
         work(&bench, &engine, None);
         assert!(lost(&engine) < MIB, "{place}: {} bytes are lost", lost(&engine));
-        // What could be made again counts for backups.
+        // Chunks that could be reconstructed count for backups.
         let before = names(&volume, ContainerClass::Data).len();
         assert!(before > 3, "{place}: it was written anew");
         let again = backup(&engine, "vm-1", &[("root", &disk(1))]).unwrap().backup_id;
@@ -172,7 +172,7 @@ fn a_container_is_made_again_in_part() {
     }
 }
 
-/// (V6, E8) Whatever rots of the parity is found by the scrub, and made anew before it is needed.
+/// (V6, E8) Damage anywhere in parity is found by the scrub, and the parity made anew before it is needed.
 #[test]
 fn parity_that_rots_or_is_lost_is_made_anew() {
     type Change = dyn Fn(&MemoryVolume, &BlobName, Vec<u8>);
@@ -211,7 +211,7 @@ fn parity_that_rots_or_is_lost_is_made_anew() {
     }
 }
 
-/// (E4) What cannot be read at the moment is not removed, and nor is it what stops the others.
+/// (E4) Parity that cannot be read at the moment is not removed, and does not stop the other groups.
 #[test]
 fn parity_that_cannot_be_read_now_is_kept() {
     let (bench, memory) = (Bench::new(), MemoryVolume::new());
@@ -374,8 +374,8 @@ fn an_older_catalog_takes_over_parity_that_was_made_anew() {
 /// Lives tried, unless told otherwise.
 const LIVES: u64 = 6;
 
-/// (E7) Whatever rots in different windows of a group, in whichever order it is met, nothing is lost; and when one of two
-/// spares has gone with what was deleted, neither.
+/// (E7) With damage in different windows of a group, met in any order, nothing is lost; nor when one of two spares has
+/// gone with a deleted container.
 #[test]
 fn what_rots_in_different_windows_is_made_again_in_whichever_order_it_is_met() {
     let told = std::env::var("HOLDFAST_MODEL_SEQUENCES").ok().and_then(|count| count.parse().ok());
@@ -406,7 +406,7 @@ fn what_rots_in_different_windows_is_made_again_in_whichever_order_it_is_met() {
                     drop(engine);
                     engine = bench.open(Arc::new(volume.clone()));
                 }
-                // What is sound goes when nothing is known to need it (E5).
+                // Sound containers are deleted when nothing is known to need them (E5).
                 _ if !deleted && scrub(&engine) < 9 => {
                     deleted = true;
                     engine.delete_backups(&[ids[3].parse().unwrap()], "test", "not needed").unwrap();

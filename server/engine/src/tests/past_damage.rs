@@ -32,7 +32,7 @@ fn spoilt(disk: &[u8], class: ContainerClass, change: impl Fn(&mut Vec<u8>)) -> 
     (bench, engine, id)
 }
 
-/// What the bad ranges leave of `disk`.
+/// Returns `disk` with zeros in the bad ranges.
 fn without(disk: &[u8], bad: &[Bad]) -> Vec<u8> {
     let mut left = disk.to_vec();
     bad.iter().for_each(|range| left[range.offset..][..range.len].fill(0));
@@ -87,7 +87,7 @@ fn faulty(bench: &Bench, engine: Engine, volume: MemoryVolume) -> (Faulty, Engin
     (faulty, engine)
 }
 
-/// (R4) Whichever read the volume does not answer: nothing is passed off as lost, and nothing is recorded.
+/// (R4) If any read of the volume fails, nothing is passed off as lost, and nothing is recorded.
 #[test]
 fn what_cannot_be_read_at_the_moment_ends_it_and_is_not_lost() {
     let disk = noise(4, 6 * MIB);
@@ -119,7 +119,7 @@ fn what_cannot_be_read_at_the_moment_ends_it_and_is_not_lost() {
     }
 }
 
-/// (R4) What parity would make of a damaged container is not lost while the others cannot be read.
+/// (R4) Chunks that parity would reconstruct are not lost while the other members cannot be read.
 #[test]
 fn what_parity_makes_again_is_not_lost_while_the_others_are_away() {
     let (bench, volume, engine, ids) = protected(1);

@@ -277,7 +277,7 @@ fn a_commit_whose_point_was_sealed_can_be_tried_again() {
     assert!(engine.check(CheckOptions::default(), &NoProgress).unwrap().is_sound());
 }
 
-/// (P2) Whether the point was sealed is unknown: it is removed before a failure is recorded.
+/// (P2) If it is unknown whether the point was sealed, it is removed before a failure is recorded.
 #[test]
 fn a_point_in_doubt_is_removed_when_its_session_fails() {
     let bench = Bench::new();
@@ -356,7 +356,7 @@ fn a_backup_that_was_sealed_cannot_end_as_a_failure() {
     assert!(restore(&engine, &id, "root").unwrap() == disk);
 }
 
-/// What the catalog will never take must not come back at the next start.
+/// A point that the catalog will never accept must not come back at the next start.
 #[test]
 fn a_backup_that_the_catalog_refuses_leaves_no_point() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());

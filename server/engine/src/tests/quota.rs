@@ -37,7 +37,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, EngineError>, words: &str) {
     assert!(error.to_string().contains(words) && error.to_string().contains("default"), "{error}");
 }
 
-/// What a backup is charged while it runs is what its containers take, to the byte.
+/// A running backup is charged exactly the bytes that its containers take.
 #[test]
 fn a_backup_that_fits_exactly_is_made_and_one_byte_less_is_not_enough() {
     let disk = noise(1, 5 << 20);
@@ -150,7 +150,7 @@ fn restore_points_and_backups_a_day_are_refused_at_the_start() {
     refused(start(&engine, request("web", &[("root", &disk)])), "restore points");
     assert_eq!(usage(&engine).sessions_today, 1, "what is refused is not counted");
     limit(&engine, Quota { sessions_per_day: Some(3), ..Quota::default() });
-    // Those that end without a restore point count.
+    // Sessions that end without a restore point count.
     for _ in 0..2 {
         let started = start(&engine, request("web", &[("root", &disk)])).unwrap();
         engine.abort(started.session_id.parse().unwrap(), "test").unwrap();

@@ -61,13 +61,13 @@ impl Scene {
         session
     }
 
-    /// What a restore that meets damage does.
+    /// Notes damage, as a restore that meets it does.
     fn note(&self, container: ContainerId) {
         self.engine.parts().0.store.note_damage(container, None, "test");
     }
 }
 
-/// Which container is found damaged before the commit, and whether the backup relies on it.
+/// Damages a container before the commit: of the first or the second VM, and so relied on by the backup or not.
 fn damaged_before_the_commit(class: ContainerClass, restarted: bool) {
     // Unchanged, from its own parent; found, in another VM's containers; and spared.
     for (vm, of, hit) in [("web", 0, true), ("new", 0, true), ("web", 1, false), ("new", 1, false)] {

@@ -43,7 +43,7 @@ fn lock_of(engine: &Engine, id: BackupId) -> RetentionLock {
     engine.catalog().backup(id).unwrap().unwrap().lock
 }
 
-/// What the points on the volume say, as a recovery reads them.
+/// Reads the points on the volume into a new catalog, as a recovery does.
 pub(super) fn recovered(bench: &Bench, volume: &MemoryVolume) -> (Catalog, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::<ManualClock>::clone(&bench.clock);
@@ -216,7 +216,7 @@ fn what_is_refused_for_want_of_room_is_not_in_force() {
         assert!(is_locked(&engine.delete_backups(&[id], "admin", "x")));
     }
     assert_eq!(engine.catalog().stale_points(None, 10).unwrap(), []);
-    // What the catalog refuses is not on the volume either.
+    // A lock that the catalog refuses is not on the volume either.
     let gone = BackupId(Ulid(1));
     engine.lock_backups(&[ids[0], gone], until_ms, "admin").unwrap_err();
     assert_eq!((lock_of(&engine, ids[0]).until_ms, sealed(ids[0]).until_ms), (None, None));
@@ -253,7 +253,7 @@ fn a_lock_between_a_rename_and_its_point_leaves_no_older_point() {
     assert_eq!(points(&volume.survivor()), []);
 }
 
-/// (L8) What is in force is not reported as refused, when what is older cannot be removed now.
+/// (L8) A change in force is not reported as refused, when an older revision cannot be removed now.
 #[test]
 fn a_change_of_locks_that_cannot_tidy_up_is_done() {
     let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));
@@ -386,7 +386,7 @@ fn a_clock_that_is_set_forward_releases_nothing_at_once() {
     engine.delete_backups(&[id], "admin", "x").unwrap();
 }
 
-/// (L4) What passes while the clock is behind is no credit for the jump that sets it right.
+/// (L4) Time that passes while the clock is behind is no credit for the jump that sets it right.
 #[test]
 fn a_clock_that_was_behind_and_jumps_releases_nothing() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
@@ -428,7 +428,7 @@ fn an_older_catalog_neither_loses_a_lock_nor_revives_what_was_deleted() {
     let engine = bench.open(Arc::new(volume.clone()));
     let (id, gone) = (made(&engine, "web", 1), made(&engine, "db", 2));
     engine.write_points().unwrap();
-    // What a snapshot holds.
+    // The bytes of an older catalog, as in a snapshot.
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("older.db");
     let mut bytes = Vec::new();
@@ -509,14 +509,14 @@ fn several_revisions_are_told_and_the_highest_counts() {
     let first = points(&volume)[0].clone();
     let bytes = volume.get(&first).unwrap().to_vec();
     engine.hold_backups(&[id], "case", "admin").unwrap();
-    // What a crash leaves before the older one is removed.
+    // Two revisions, as after a crash before the older one is removed.
     volume.replace(&first, bytes);
     let report = engine.check(CheckOptions::default(), &NoProgress).unwrap();
     assert!(report.problems.iter().any(|one| one.what.contains("revisions")), "{:?}", report.problems);
     assert_eq!(points(&volume).len(), 1);
     sound(&engine, 1);
     assert!(sealed_lock(&bench, &volume, id).hold.is_some());
-    // And a deletion leaves none of several.
+    // A deletion removes all of several revisions.
     volume.replace(&first, vec![1, 2, 3]);
     engine.release_holds(&[id], "closed", "admin").unwrap();
     volume.replace(&first, vec![1, 2, 3]);

@@ -198,7 +198,7 @@ fn a_start_finishes_a_deletion() {
     engine.abort(session, "no room").unwrap();
     let (core, _) = engine.parts();
     assert_ne!(core.catalog.condemned_containers().unwrap(), [], "the deletion failed half way");
-    // What is half deleted is not found either.
+    // Chunks of a half-deleted container are not found either.
     let query = v1::Query { sequence: 1, fingerprints: first_chunk(&disk).as_bytes().to_vec().into() };
     let other: SessionId =
         start(&engine, request("other", &[("root", &disk)])).unwrap().session_id.parse().unwrap();

@@ -61,7 +61,7 @@ impl Scene {
 
 type Spoil = (&'static str, fn(&mut Vec<u8>));
 
-/// Everything but the regions; offsets from the end reach footer and directory.
+/// Damage to all parts but the regions; offsets from the end reach footer and directory.
 const SPOILS: [Spoil; 7] = [
     ("a bit of the header", |bytes| bytes[33] ^= 2),
     ("all of the header", |bytes| bytes[..64].fill(0xAB)),
@@ -247,8 +247,8 @@ fn a_recipe_container_without_directory_is_written_anew() {
 
 const VMS: u64 = 70;
 
-/// As many VMs with a container of their own each, whose headers are all spoilt; where `indexed`, the index still knows
-/// what was in them.
+/// Makes backups of `VMS` VMs with a container of their own each, whose headers are all spoilt; where `indexed`, the
+/// index still has their entries.
 fn many_without_header(indexed: bool) -> (Bench, MemoryVolume, Vec<String>) {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());
     let engine = bench.open(Arc::new(volume.clone()));

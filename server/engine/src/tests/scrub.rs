@@ -196,7 +196,7 @@ fn a_kill_claims_nothing_that_was_not_written() {
     assert_eq!(unproven(&engine), 0);
 }
 
-/// What was never read is as old as it is.
+/// Containers that were never read count as old as they are.
 #[test]
 fn the_oldest_proof_is_that_of_what_was_never_read() {
     let bench = Bench::new();

@@ -392,7 +392,7 @@ fn a_stream_that_is_busy_holds_up_no_other_session() {
     drop(held);
 }
 
-/// (W16) What an agent was given may be an empty device, or under another name.
+/// (W16) The agent may have been given an empty device, or a disk under another name.
 #[test]
 fn a_disk_that_shrank_or_went_is_refused_until_that_is_accepted() {
     let bench = Bench::new();
@@ -448,7 +448,7 @@ fn a_disk_that_shrank_or_went_is_refused_until_that_is_accepted() {
     assert!(engine.catalog().backup(shrunk.id).unwrap().unwrap().accepted_change);
 }
 
-/// (W16) What is refused ends no other backup, and does not count.
+/// (W16) A refused backup ends no other, and does not count.
 #[test]
 fn a_refused_change_neither_takes_over_nor_counts() {
     let bench = Bench::new();

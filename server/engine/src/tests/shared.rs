@@ -116,7 +116,7 @@ fn what_is_sent_is_the_same_with_nothing_shared() {
     assert_eq!(stats.read_regions, 3 * with.engine.stats().unwrap().shared.read_regions);
 }
 
-/// What is known to be damaged is not answered from memory.
+/// A region known to be damaged is not answered from memory.
 #[test]
 fn damage_found_while_it_is_kept_counts() {
     let fixture = fixture(small(64 * MIB));

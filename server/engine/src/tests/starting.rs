@@ -1,4 +1,4 @@
-//! What a start looks at, after a clean stop and after a crash.
+//! Blobs that a start looks at, after a clean stop and after a crash.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -154,7 +154,7 @@ fn a_step_of_the_audit_ends_between_two_pieces_and_the_next_start_goes_on_there(
     let one = StepLimits { items: 1, ..StepLimits::DEFAULT };
     let budget = |limits, stop| Budget::new(limits, Arc::clone(&timer), stop);
     let damaged = |engine: &Engine| engine.catalog().damaged().unwrap().len();
-    // So many missing containers are otherwise taken for a volume that is not there.
+    // Without this, so many missing containers are taken for an absent volume.
     let open = || {
         let mut parts = bench.parts(Arc::new(volume.clone())).unwrap();
         parts.options.on_loss = OnLoss::Accept;
@@ -276,7 +276,7 @@ fn startup_bench() {
 /// Reads of containers end when several are under way.
 #[derive(Debug)]
 struct Reading {
-    /// Those under way, and the most there were.
+    /// Opens in progress, and the most at one time.
     counts: Mutex<(usize, usize)>,
     more: Condvar,
     deadline: Instant,
@@ -348,7 +348,7 @@ fn a_start_reads_many_directories_side_by_side() {
     }
 }
 
-/// Everything in it lies far away; it counts how often data containers are asked for.
+/// A volume whose blobs are all in the bucket; it counts how often data containers are asked for.
 #[derive(Debug)]
 struct Away(MemoryVolume, Arc<Mutex<u64>>);
 
@@ -357,7 +357,7 @@ struct AwayBlob(Arc<dyn Blob>);
 
 impl Volume for Away {
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        // What lies there is known here; only what does is asked for.
+        // Blobs in the bucket are listed here; only opening one asks for it.
         let inner = self.0.open(name)?;
         *self.1.lock() += u64::from(name.as_str().ends_with(".data"));
         Ok(Arc::new(AwayBlob(inner)))

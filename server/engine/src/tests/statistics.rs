@@ -1,4 +1,4 @@
-//! What a sample of containers tells of all of them.
+//! Statistics of all containers, estimated from a sample.
 
 use std::sync::Arc;
 

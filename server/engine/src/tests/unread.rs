@@ -36,7 +36,7 @@ enum Why {
 
 const ALL: [Why; 5] = [Why::Disk, Why::Access, Why::Archive, Why::Key, Why::Away];
 
-/// What is named is there and is not read.
+/// A volume on which the named blobs exist and cannot be read.
 #[derive(Debug, Clone)]
 struct Refusing {
     inner: Arc<MemoryVolume>,
@@ -185,7 +185,7 @@ fn behind(bench: &Bench, volume: &Refusing, memory: &MemoryVolume) -> (BackupId,
     (id, name, until_ms)
 }
 
-/// (P7) What could not be read may lock the restore point: nothing replaces it, and nothing deletes the restore point.
+/// (P7) An unread point may lock the restore point: nothing replaces the point, and nothing deletes the restore point.
 fn assert_kept(engine: &Engine, memory: &MemoryVolume, id: BackupId, name: &BlobName, what: &str) {
     assert_held(engine, 1, what);
     let refused = |done: Result<(), EngineError>| {
@@ -236,7 +236,7 @@ fn a_revision_of_a_newer_version_is_neither_replaced_nor_given_up() {
     assert_kept(&engine, &memory, id, &name, "not given up");
 }
 
-/// (P8) What is damaged for sure goes when an administrator says so, and in no other way.
+/// (P8) A point proved damaged is removed when an administrator says so, and in no other way.
 #[test]
 fn a_damaged_revision_is_given_up_by_name_only() {
     let (bench, (volume, memory)) = (Bench::new(), Refusing::new());
@@ -333,7 +333,7 @@ fn a_point_without_a_row_is_not_given_up_while_another_of_it_cannot_be_read() {
     );
 }
 
-/// (S12) What cannot be read now ends no start, whatever else has to be looked for, and is looked at again.
+/// (S12) A container that cannot be read now ends no start, whatever else has to be looked for, and is looked at again.
 #[test]
 fn containers_that_cannot_be_read_now_end_no_start() {
     for why in [Why::Access, Why::Archive, Why::Key] {

@@ -316,7 +316,7 @@ fn restores_that_share_nothing_do_not_push_out_what_others_share() {
 }
 
 proptest! {
-    /// Whatever happens: within the bound, and a hit is what was put in.
+    /// After any sequence of steps the cache is within its bound, and a hit returns what was put in.
     #[test]
     fn never_more_than_the_bound(steps in proptest::collection::vec((0u8..3, 1u64..4, 0u16..40), 1..400)) {
         let mut kept = Kept::default();

@@ -1,4 +1,4 @@
-//! What is found of containers that cannot be opened: everything, unless a region itself is damaged.
+//! Salvage of containers that cannot be opened finds everything, unless a region itself is damaged.
 
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ fn a_flipped_bit_in_a_region_loses_that_region_only() {
         for offset in place.clone() {
             let mut flipped = bytes.clone();
             flipped[offset] ^= 0x10;
-            // So that it has to be walked.
+            // Damages the footer, so that the container has to be walked.
             let footer = flipped.len() - 1;
             flipped[footer] ^= 1;
             let (chunks, complete) = found(flipped).unwrap();

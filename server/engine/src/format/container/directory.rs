@@ -19,19 +19,19 @@ const DIRECTORY: &str = "directory";
 const LENGTH_BYTES: usize = 2;
 const CRC_BYTES: usize = 8;
 
-/// What a container holds.
+/// Contents of a container: its regions and their chunks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// In the order of the file.
     pub regions: Vec<RegionRecord>,
     /// A chunk's end in its region's plain bytes; chunks in order of region and slot.
     pub ends: Vec<u32>,
-    /// As many as `ends`.
+    /// One for each of `ends`.
     pub fingerprints: Vec<Fingerprint>,
 }
 
 impl Contents {
-    /// Whether agents have sealed what is in it.
+    /// Returns true if agents sealed its regions.
     pub fn is_sealed(&self) -> bool {
         self.regions.iter().any(|record| record.codec == Codec::Sealed)
     }
@@ -163,7 +163,7 @@ pub fn decode_directory(bytes: &[u8], id: ContainerId, offset: u32) -> Result<Co
     let (lengths, fingerprints) = <[U16]>::ref_from_prefix_with_elems(rest, chunks).map_err(|_| needed())?;
     let regions = records.iter().map(decode_record).collect::<Result<Vec<_>, _>>()?;
     check_layout(&regions, offset)?;
-    // Of one kind, which the version tells.
+    // All of one kind, which the version gives.
     for record in &regions {
         check_equal(
             DIRECTORY,
@@ -222,7 +222,7 @@ fn chunk_ends(regions: &[RegionRecord], lengths: &[U16]) -> Result<Vec<u32>, For
 /// The shortest container: no region at all.
 pub const CONTAINER_MIN_BYTES: usize = HEADER_BYTES + directory_bytes(0, 0) + FOOTER_BYTES;
 
-/// What a directory that is damaged still says: believed only where the regions bear it out.
+/// Contents of a damaged directory, to be believed only where the regions confirm them.
 #[derive(Debug)]
 pub struct DirectoryHints {
     /// Offset and chunk count of each region, as far as known: from the regions found, else from their records.
@@ -246,7 +246,7 @@ impl DirectoryHints {
     }
 }
 
-/// Whether `bytes` begin like a directory.
+/// Returns true if `bytes` begin like a directory.
 pub fn begins_directory(bytes: &[u8]) -> bool {
     bytes.starts_with(&DIRECTORY_MAGIC.to_le_bytes())
 }
@@ -261,7 +261,7 @@ pub fn directory_hints(
     let (start, count, chunks) = place_of_directory(bytes, end, regions)?;
     let needed = directory_bytes(count, chunks);
     let mut directory = bytes.get(start..)?.iter().copied().take(needed).collect::<Vec<u8>>();
-    // What was cut off says nothing.
+    // Bytes that were cut off count as zeros.
     directory.resize(needed, 0);
     let rest = directory.get(size_of::<RawDirectory>()..)?;
     let (records, rest) = <[RawRecord]>::ref_from_prefix_with_elems(rest, count).ok()?;

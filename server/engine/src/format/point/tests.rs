@@ -63,7 +63,7 @@ fn point() -> Point {
     }
 }
 
-/// What follows the fields of a point that is neither locked nor held.
+/// Fields of locks and holds follow those of a point that has neither.
 #[test]
 fn bytes_of_locks_and_holds_are_pinned() {
     let free = point().encode().unwrap();

@@ -37,7 +37,7 @@ fn workload(volume: &Faulty, directories: &Directories) -> Result<(), IndexError
     index.checkpoint()
 }
 
-/// What any moment must leave: an index that opens, whose covered containers are all there, and that is
+/// Asserts that a crash at `moment` left an index that opens, whose covered containers are all there, and that is
 /// complete after replay.
 fn assert_recovers(volume: &MemoryVolume, directories: &Directories, moment: &str) {
     let index = open(volume, tiny());
@@ -162,7 +162,7 @@ fn a_full_disk_is_tried_again_and_leaves_nothing_behind() {
         });
         let &failed = failed.expect("the disk is full");
         for _ in 0..3 {
-            // What is durable already may be checkpointed all the same.
+            // Entries that are durable already may be checkpointed all the same.
             if let Err(error) = index.checkpoint().and_then(|()| insert(&index, &directories, failed)) {
                 assert!(error.is_full(), "{error}");
             }

@@ -1,4 +1,4 @@
-//! Whether merging keeps what is restored together together.
+//! Merging keeps chunks together that are restored together.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ use crate::tests::{Bench, namespace, noise};
 const MIB: usize = 1 << 20;
 const DAYS: u64 = 30;
 
-/// What a restore of a disk reads.
+/// Reads that a restore of a disk makes.
 #[derive(Debug, Default)]
 struct Locality {
     extents: u64,
     /// Regions that each extent needs, added up: what is read when nothing is kept.
     regions: u64,
-    /// Of these: how often the next region is neither the one before nor the one behind it.
+    /// Number of regions that are neither the one before nor the one behind it.
     jumps: u64,
 }
 

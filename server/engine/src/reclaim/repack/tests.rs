@@ -50,7 +50,7 @@ fn live_of(sketches: &[Sketch]) -> Model {
     chunks.filter(|(_, live)| *live).map(|(bytes, _)| (Fingerprint::of(bytes), bytes.clone())).collect()
 }
 
-/// Everything that is in these containers, each chunk once.
+/// Reads all chunks in these containers, each once.
 fn read(engine: &Engine, containers: &[ContainerRecord]) -> Model {
     let core = engine.parts().0;
     let mut found = Model::new();
@@ -242,7 +242,7 @@ fn a_container_with_a_damaged_region_stays_and_the_damage_is_noted() {
     assert_eq!(read(&engine, &copied.containers), model);
 }
 
-/// What was written until the disk was full lets its victims go, which makes room for the next.
+/// Containers written until the disk was full let their victims go, which makes room for the next.
 #[test]
 fn a_full_disk_ends_it_and_what_was_copied_counts() {
     let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));

@@ -1,4 +1,4 @@
-//! What cannot be read: named, and nothing it may need is called dead.
+//! Data that cannot be read is named, and nothing it may need is called dead.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use crate::store::NodeReader;
 
 pub(super) type Place = (ContainerId, u32);
 
-/// What each restore point refers to.
+/// Chunks and nodes that each restore point refers to.
 pub(super) struct Model {
     of: HashMap<BackupId, HashSet<Place>>,
 }
@@ -61,7 +61,7 @@ impl Model {
     }
 }
 
-/// What these chunks take, of one class.
+/// Bytes that these chunks take, of one class.
 pub(super) fn bytes_of(engine: &Engine, class: ContainerClass, places: &HashSet<Place>) -> u64 {
     let mut sum = 0;
     for candidate in all_of(engine).iter().filter(|one| one.class == class) {

@@ -240,7 +240,7 @@ fn a_poisoned_chunk_is_sent_again_once_an_agent_says_so() {
     let disk = noise(1, 20_000);
     let (name, false_bytes) = lie(&disk);
     scene.send("liar", &[(name, &false_bytes)]);
-    // Who has it really is not asked for it.
+    // An agent that needs the poisoned chunk is not asked for it.
     let victim = scene.backup("web", &disk);
     assert_eq!(victim.details[0].new_bytes, 0, "{:?}", victim.details[0]);
     let id = victim.backup_id;
@@ -250,7 +250,7 @@ fn a_poisoned_chunk_is_sent_again_once_an_agent_says_so() {
     assert_eq!((found.len(), found[0].fingerprint), (1, name));
     assert_eq!(scene.report(&id, &found).unwrap(), 1);
     assert_eq!(scene.report(&id, &found).unwrap(), 0, "it is known");
-    // That is remembered, and no damage.
+    // The report is remembered, and is no damage.
     let scene = scene.reopened();
     scene.is_sound();
     assert_eq!(scene.damaged_bytes(&id), 0);
@@ -300,7 +300,7 @@ fn a_false_report_costs_no_data() {
     assert!(scene.restores(&id, &disk) && scene.restores(&again.backup_id, &disk));
 }
 
-/// (N6) What is written anew counts again, so what was reported is not.
+/// (N6) Chunks that are written anew count again, so reported ones are not rewritten.
 #[test]
 fn what_was_reported_is_not_repaired() {
     let scene = Scene::new();
@@ -358,7 +358,7 @@ fn reports_are_bounded_and_about_what_they_name() {
     );
     assert_eq!(elsewhere.unwrap_err().code(), ErrorCode::Invalid);
     scene.is_sound();
-    // As many as are kept.
+    // The maximum number of reports.
     let (core, _) = scene.engine.parts();
     let number = scene.data().remove(0).id;
     let record = core.catalog.container(number).unwrap().unwrap();
@@ -372,7 +372,7 @@ fn reports_are_bounded_and_about_what_they_name() {
     assert_eq!(error.code(), ErrorCode::Limit, "{error}");
 }
 
-/// (N6, N7, N8) Who has a token of another owner and no key reports what is sound and sends noise under its name.
+/// (N6, N7, N8) A token of another owner, without the key, reports sound chunks and sends noise under their name.
 #[test]
 fn noise_under_the_name_of_what_was_reported_destroys_nothing() {
     let scene = Scene::new();
@@ -435,7 +435,7 @@ fn of_two_copies_of_the_same_bytes_one_stays() {
     scene.is_sound();
 }
 
-/// (N5, I4) What only a page of the index knows that cannot be read is there.
+/// (N5, I4) A chunk whose only entry is in an unreadable page of the index is there.
 #[test]
 fn a_page_that_cannot_be_read_lets_no_second_copy_in() {
     let scene = Scene::new();

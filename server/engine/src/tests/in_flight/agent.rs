@@ -37,7 +37,7 @@ pub(in crate::tests) fn image(extents: &[Vec<u64>]) -> Vec<u8> {
     image
 }
 
-/// What the agent does next.
+/// Next step of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tests) enum Next {
     Query(u64),
@@ -50,7 +50,7 @@ pub(in crate::tests) enum Next {
     Done,
 }
 
-/// See the module's text.
+/// An agent that takes pending chunks, one message at a time.
 pub(in crate::tests) struct Agent<'a> {
     engine: &'a Engine,
     pub(in crate::tests) vm: String,

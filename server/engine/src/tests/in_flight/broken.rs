@@ -32,7 +32,7 @@ fn waiting<'a>(engine: &'a Engine, vm: &str, extents: &[Vec<u64>]) -> Agent<'a> 
     agent
 }
 
-/// Everything was brought by this one, after it was asked again for all of it.
+/// Asserts that this agent sent all chunks, after it was asked again for all of them.
 fn assert_brought(engine: &Engine, mut agent: Agent<'_>, chunks: &[u64]) {
     agent.until(&Next::Done);
     assert_eq!(agent.again, sorted(chunks));
@@ -63,7 +63,7 @@ fn what_has_arrived_outlives_its_session() {
     let rows = engine.catalog().details(&DetailFilter::default(), PageRequest::default()).unwrap().items;
     let failed = rows.iter().find(|row| row.status == RowStatus::Aborted).unwrap();
     assert!(failed.post_lc > 0, "who brought it paid");
-    // What no one counts on is not sealed.
+    // A container that no stream waits for is not sealed.
     let mut third = Agent::start(&engine, "third", &[vec![3]]);
     third.until(&Next::Describe(0));
     arrive(&engine, &third, 1);

@@ -52,7 +52,7 @@ struct Model<'a> {
     agents: Vec<Option<Agent<'a>>>,
     /// Restore points and what is on their disks.
     committed: Vec<(String, Vec<Vec<u64>>)>,
-    /// Whether anything may go wrong.
+    /// Set if streams may break and sessions fail.
     rough: bool,
     asked_again: usize,
 }

@@ -1,4 +1,4 @@
-//! What people, processes and disks do, one step at a time.
+//! Actions of people, processes and disks, one step at a time.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::jobs::NoProgress;
 use crate::jobs::{Budget, Step, StepLimits, StopFlag};
 use crate::reclaim::{Control, ReclaimOptions, RoundStep, Squeeze, check_ready, run_watched};
 
-/// What room there is left while it is short: less than a session needs at once, or little more.
+/// Free space while it is short: less than a session needs at once, or little more.
 const TIGHT_BYTES: [u64; 3] = [0, 30_000, 400_000];
 
 impl World {
@@ -44,7 +44,7 @@ impl World {
         self.after();
     }
 
-    /// What follows from a step: the power may have failed in it.
+    /// Restarts after a step in which the power failed, and checks.
     pub(super) fn after(&mut self) {
         if self.has_crashed() {
             let how = if self.random.one_in(4) { Restart::Recovery } else { Restart::Kill };
@@ -53,7 +53,7 @@ impl World {
         self.check();
     }
 
-    /// What may happen between any two steps of something that takes long.
+    /// Runs actions that may happen between any two steps of long work.
     fn beside(&mut self) {
         for _ in 0..self.random.below(4) {
             match self.random.below(20) {
@@ -333,7 +333,7 @@ impl World {
         if self.has_crashed() {
             return;
         }
-        // Who needs room waits for the deletion that this one is in the middle of.
+        // A caller that needs room waits for the deletion in progress here.
         let waits = matches!(step, RoundStep::Condemned | RoundStep::Deleted) && self.volume.is_limited();
         match self.random.below(24) {
             0 => control.stop(),

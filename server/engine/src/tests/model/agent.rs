@@ -19,7 +19,7 @@ use crate::tests::agent::{region, request, start};
 /// How long one step waits for other streams at most.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// What the agent does next.
+/// Next step of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Next {
     Unchanged(usize),
@@ -33,7 +33,7 @@ enum Next {
     Commit,
 }
 
-/// See the module's text.
+/// An agent that goes on message by message, takes over unchanged extents, and waits for chunks that others bring.
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) session: SessionId,
@@ -77,12 +77,12 @@ impl Agent {
         self.stream.is_some()
     }
 
-    /// Whether its next message is the commit.
+    /// Returns true if its next message is the commit.
     pub(super) fn is_sent(&self) -> bool {
         self.next.front() == Some(&Next::Commit)
     }
 
-    /// Whether it waits for the server.
+    /// Returns true if it waits for the server.
     pub(super) fn waits(&self) -> bool {
         self.next.front() == Some(&Next::Wait)
     }

@@ -1,4 +1,4 @@
-//! What disks do to what is stored.
+//! Damage that disks do to stored data.
 
 use holdfast_types::ids::ContainerId;
 use holdfast_volume::Volume as _;
@@ -41,7 +41,7 @@ impl World {
         self.rot(&open, how);
     }
 
-    /// What made up for damage rots in its turn, and someone meets it.
+    /// Damages the copies that healed damage, and reads them.
     pub(super) fn spoil_what_healed(&mut self) {
         let engine = self.engine();
         let store = &engine.parts().0.store;
@@ -87,7 +87,7 @@ impl World {
             self.memory.remove(&blob).unwrap();
         } else {
             self.memory.replace(&blob, spoilt.clone());
-            // What is open shows it, too.
+            // Damage to open files shows, too.
             let _ = self.volume.damage(&blob, &Damage::Replace { bytes: spoilt });
         }
         self.census.hurt.insert(id, hurt);
@@ -95,7 +95,7 @@ impl World {
         self.census.excuse();
     }
 
-    /// What was spoilt is as it was.
+    /// Restores the bytes of a damaged container.
     pub(super) fn bring_back(&mut self) {
         let ids: Vec<ContainerId> = self.census.hurt.keys().copied().collect();
         if ids.is_empty() {
@@ -119,7 +119,7 @@ impl World {
     }
 }
 
-/// What is before a region's payload.
+/// Length of the header before a region's payload.
 const fn region_header_bytes() -> usize {
     crate::format::container::REGION_HEADER_BYTES
 }

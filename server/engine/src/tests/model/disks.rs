@@ -1,5 +1,5 @@
-//! What disks are made of: a few chunks that all of them share, among zeros, so that what one restore point gives up
-//! another brings back.
+//! Contents of disks: a few chunks that all of them share, among zeros, so that chunks that one restore point gives up
+//! come back with another.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -135,7 +135,7 @@ impl Disk {
         self.0.iter().flatten().copied().collect()
     }
 
-    /// What an extent hashes to.
+    /// Digest of an extent.
     pub(super) fn digest(&self, extent: usize) -> Fingerprint {
         type Known = HashMap<(Vec<usize>, u32), Fingerprint>;
         static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);

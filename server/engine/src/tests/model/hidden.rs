@@ -1,4 +1,4 @@
-//! What cannot be read for a while, across restarts: a point, and containers, as with an older table of keys.
+//! Blobs that cannot be read for a while, across restarts: a point, and containers, as with an older table of keys.
 
 use holdfast_types::ids::BackupId;
 use holdfast_volume::testing::{Fault, list};

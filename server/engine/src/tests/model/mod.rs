@@ -44,7 +44,7 @@ const STEPS: usize = 160;
 /// some fifteen together.
 const SEQUENCES: u64 = 8;
 
-/// Of what was done, so much is shown: mostly all of it.
+/// Maximum number of steps shown: mostly all of them.
 const TOLD_MAX: usize = 600;
 
 fn number(name: &str) -> Option<u64> {

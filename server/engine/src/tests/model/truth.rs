@@ -1,5 +1,5 @@
-//! What must be: the plain model that the engine is held against. It knows what was acknowledged, what is on the volume
-//! as plain bytes, and what the test itself spoilt, and nothing of marks, holds or indexes.
+//! The plain model that the engine is compared with. It knows what was acknowledged, what is on the volume as plain
+//! bytes, and what the test itself spoilt, and nothing of marks, holds or indexes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use holdfast_volume::MemoryVolume;
 use super::disks::{Disk, number};
 use crate::container::{ContainerName, OpenContainer, list_containers};
 
-/// Something stored: a chunk, or a node of a recipe.
+/// Name of a stored chunk or recipe node.
 pub(super) type Name = (ContainerClass, Fingerprint);
 
 /// A restore point that was acknowledged.
@@ -20,12 +20,13 @@ pub(super) struct Point {
     pub(super) id: BackupId,
     pub(super) vm: usize,
     pub(super) disk: Disk,
-    /// All that restoring it takes; `None`: its recipe could not be read when it was made, because of damage.
+    /// Chunks and nodes that restoring it takes; `None`: its recipe could not be read when it was made, because of
+    /// damage.
     pub(super) needs: Option<BTreeSet<Name>>,
     pub(super) lock: Lock,
     /// `None`: it was being held, or released, when power failed.
     pub(super) held: Option<bool>,
-    /// Whether it was ever held or locked: an old snapshot may say that it still is.
+    /// Set if it was ever held or locked: an old snapshot may say that it still is.
     pub(super) was_kept: bool,
     /// A deletion was begun and not acknowledged.
     pub(super) doubtful: bool,
@@ -45,8 +46,8 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// (L4) Whether the lock clock cannot have passed it: it runs at twice the speed of time at most. While nothing is locked
-    /// it is advanced seldom, and makes up for that time, too.
+    /// (L4) Returns true if the lock clock cannot have passed it: it runs at twice the speed of time at most. While
+    /// nothing is locked it is advanced seldom, and makes up for that time, too.
     pub(super) fn is_sure(&self, monotonic_ms: i64) -> bool {
         let passed_ms = 2 * (monotonic_ms - self.at_monotonic_ms) + LOCK_CLOCK_LAG_MS;
         self.until_ms.is_some_and(|until_ms| self.at_ms + passed_ms < until_ms)
@@ -54,18 +55,18 @@ impl Lock {
 }
 
 impl Point {
-    /// Whether no one may delete it.
+    /// Returns true if no one may delete it.
     pub(super) fn must_stay(&self, monotonic_ms: i64) -> bool {
         self.held == Some(true) || self.lock.is_sure(monotonic_ms)
     }
 
-    /// Whether it may be refused to delete it.
+    /// Returns true if its deletion may be refused.
     pub(super) const fn may_stay(&self) -> bool {
         !matches!(self.held, Some(false)) || self.lock.until_ms.is_some() || self.lock.asked
     }
 }
 
-/// What the test did to a container.
+/// Damage that the test did to a container.
 #[derive(Debug, Clone)]
 pub(super) struct Hurt {
     pub(super) class: ContainerClass,
@@ -77,21 +78,21 @@ pub(super) struct Hurt {
     pub(super) dropped: bool,
 }
 
-/// What is on the volume, and what the test spoilt of it.
+/// Contents of the volume, and the parts that the test spoilt.
 #[derive(Debug, Default)]
 pub(super) struct Census {
-    /// Of each container that was ever seen, what is in it, by region.
+    /// Chunks and nodes of each container that was ever seen, with their regions.
     contents: HashMap<ContainerId, Vec<(u16, Name)>>,
     pub(super) hurt: BTreeMap<ContainerId, Hurt>,
-    /// What was lost by what the test did, and is nowhere else.
+    /// Chunks and nodes that the test destroyed the last copy of.
     pub(super) excused: BTreeSet<Name>,
-    /// What was in containers that the test took away and whose numbers may mean others by now.
+    /// Contents of containers that the test took away and whose numbers may be in use again.
     lost_before: BTreeSet<Name>,
 }
 
 impl Census {
-    /// Everything of which there is a sound copy. A container that the engine wrote and that cannot be opened is an
-    /// error of the engine.
+    /// Chunks and nodes that have a sound copy. A container that the engine wrote and that cannot be opened is an error
+    /// of the engine.
     pub(super) fn sound(
         &mut self,
         volume: &MemoryVolume,
@@ -128,7 +129,7 @@ impl Census {
         self.contents.insert(open.id(), names.collect());
     }
 
-    /// What was spoilt of a container, where that is known by region.
+    /// Spoilt chunks and nodes of a container, where these are known by region.
     pub(super) fn spoilt_in(&self, id: ContainerId) -> BTreeSet<Name> {
         let is_known = self.hurt.get(&id).is_some_and(|hurt| hurt.regions.is_some());
         if is_known { self.spoilt(|other| other == id) } else { BTreeSet::new() }
@@ -148,8 +149,8 @@ impl Census {
         places
     }
 
-    /// Whether every place in which something lies is spoilt, and `is_known` to be: a region, or (`None`) all of a container.
-    /// Where it is not certain what is spoilt it is not said.
+    /// Returns true if every copy is in a place that is spoilt, and `is_known` to be: a region, or (`None`) all of a
+    /// container. False where it is not certain which regions are spoilt.
     pub(super) fn is_known_lost(
         &self,
         name: &Name,
@@ -166,7 +167,7 @@ impl Census {
         places.next().is_some_and(|known| known && places.all(|known| known))
     }
 
-    /// What the test spoilt, for who has to find out why something failed.
+    /// Describes the damage done by the test, for finding out why something failed.
     pub(super) fn tell_hurt(&self) -> String {
         let hurt = self.hurt.iter().map(|(id, hurt)| {
             let (regions, dropped) = (&hurt.regions, hurt.dropped);
@@ -175,7 +176,7 @@ impl Census {
         hurt.collect::<Vec<_>>().join("; ")
     }
 
-    /// What the test spoilt of a container, or of all of them but one.
+    /// Spoilt chunks and nodes of the containers that are `wanted`.
     fn spoilt(&self, wanted: impl Fn(ContainerId) -> bool) -> BTreeSet<Name> {
         let mut spoilt = BTreeSet::new();
         for (id, hurt) in self.hurt.iter().filter(|(id, _)| wanted(**id)) {
@@ -209,13 +210,13 @@ impl Census {
         });
     }
 
-    /// What has a sound copy, and none that is spoilt, needs no excuse any more.
+    /// Removes the excuse for everything that has a sound copy, and none that is spoilt.
     pub(super) fn settle(&mut self, sound: &BTreeSet<Name>) {
         let spoilt = self.spoilt(|_| true);
         self.excused.retain(|name| !sound.contains(name) || spoilt.contains(name));
     }
 
-    /// What a container alone had, of what the test spoilt.
+    /// Chunks and nodes that a container had the last spoilt copy of.
     pub(super) fn last_in(&self, id: ContainerId) -> BTreeSet<Name> {
         let mut others = self.spoilt(|other| other != id);
         others.extend(&self.lost_before);
@@ -224,7 +225,7 @@ impl Census {
     }
 }
 
-/// What a restore point lacks, and what of its disk that is.
+/// Chunks and nodes that a restore point lacks.
 #[derive(Debug, Default)]
 pub(super) struct Lacks {
     pub(super) names: BTreeSet<Name>,
@@ -239,7 +240,7 @@ impl Lacks {
         self.names.is_empty()
     }
 
-    /// Whether a node of the recipe is lost, which takes whatever is below it.
+    /// Returns true if a node of the recipe is lost, which takes everything below it.
     pub(super) fn has_node(&self) -> bool {
         self.names.iter().any(|(class, _)| *class == ContainerClass::Recipe)
     }

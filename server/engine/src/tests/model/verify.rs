@@ -1,4 +1,5 @@
-//! Everything is restored and compared; and the end, at which all of it goes and takes nothing with it that is left.
+//! Restores and compares everything; and the end of a life, when everything is deleted and nothing else is lost with
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl World {
         }
         self.told("everything is restored");
         self.check();
-        // (R4) What was known to be damaged is looked at again once a minute at most.
+        // (R4) Places known to be damaged are looked at again once a minute at most.
         if self.hazards.damage {
             self.bench.clock.advance_ms(61_000);
         }
@@ -39,8 +40,8 @@ impl World {
         }
     }
 
-    /// Whether a restore point is whole. It must be when all it needs is on the volume; and when it is not, what can be
-    /// told of it is right, and no more is missing than was lost.
+    /// Returns true if a restore point is whole. It must be when everything it needs is on the volume; if it is not,
+    /// the report of its damage must be right, and name no more than was lost.
     fn restores(&self, point: &Point) -> bool {
         let (engine, id) = (self.engine(), point.id.to_string());
         let what = || format!("{id} of {}", vm_name(point.vm));
@@ -178,7 +179,7 @@ impl World {
         // (S7) Files of which a catalog that was lost had the only rows get theirs: where the index knows them, by the audit,
         // which the server runs in the background, and of which a start in this test runs nothing half the time.
         engine.audit(&NoProgress).unwrap();
-        // What rotted and was not met yet is found.
+        // Damage that was not met yet is found.
         for _ in 0..2 {
             engine.scrub(&Budget::unlimited(), &NoProgress).unwrap();
         }
@@ -192,8 +193,8 @@ impl World {
             }
         }
         let mut left = list_containers(&self.memory).unwrap().containers;
-        // What rotted so that it cannot be opened, and whose row was lost with a catalog, gets none again: no one can tell
-        // what it was, so it is named as damage and never deleted.
+        // A damaged container that cannot be opened, and whose row was lost with a catalog, gets no row again: its
+        // contents are unknown, so it is named as damage and never deleted.
         let is_unknown = |id| engine.catalog().container(id).unwrap().is_none();
         let cannot_be_opened =
             |id| self.census.hurt.get(&id).is_some_and(|hurt| hurt.regions.is_none() && !hurt.dropped);

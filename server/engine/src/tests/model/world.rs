@@ -39,7 +39,7 @@ const LOCKED_VM: usize = 3;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// What may happen besides what people do.
+/// Faults that may happen besides the actions of people.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hazards {
     /// Processes are killed and power fails.
@@ -68,11 +68,11 @@ pub(super) enum Restart {
     OlderCatalog,
 }
 
-/// See the module's text.
+/// One repository, its users, and the conditions it must meet, from start to start.
 pub(super) struct World {
     pub(super) random: Random,
     pub(super) hazards: Hazards,
-    /// What was done, for who has to find out why it failed.
+    /// Steps done, for finding out why one failed.
     pub(super) trace: Vec<String>,
     pub(super) bench: Bench,
     pub(super) memory: MemoryVolume,
@@ -81,19 +81,19 @@ pub(super) struct World {
     pub(super) engine: Option<Arc<Engine>>,
     parity: Option<Arc<dyn Job>>,
     pub(super) agents: Vec<Option<Agent>>,
-    /// What each VM's disk was last.
+    /// The last disk of each VM.
     pub(super) disks: Vec<Disk>,
     pub(super) points: Vec<Point>,
     /// Commits of which no answer came: each may have become a restore point.
     pub(super) unanswered: Vec<(usize, Disk)>,
     pub(super) deleted: BTreeSet<BackupId>,
-    /// Of these, the ones an old snapshot may know as locked or held.
+    /// Of `deleted`, those that an old snapshot may know as locked or held.
     pub(super) deleted_once_kept: BTreeSet<BackupId>,
     pub(super) census: Census,
     pub(super) sound: BTreeSet<Name>,
-    /// Whether anything ever failed for want of room.
+    /// Set once anything failed for want of room.
     pub(super) was_full: bool,
-    /// Whether a policy locks what is made of one VM.
+    /// Set if a policy locks the restore points of one VM.
     has_policy: bool,
     /// A copy of the catalog.
     copy: Option<Vec<u8>>,
@@ -176,7 +176,7 @@ impl World {
         self.bench.clock.monotonic_ms()
     }
 
-    /// What the lock clock shows at most: the clock may have been ahead.
+    /// Upper bound of the lock clock: the clock may have been ahead.
     pub(super) fn lock_clock_ms(&self) -> i64 {
         let shown_ms = self.engine().catalog().lock_time().unwrap();
         self.bench.clock.now_ms().max(shown_ms.unwrap_or_default())
@@ -186,7 +186,7 @@ impl World {
         self.volume.has_crashed()
     }
 
-    /// Whether an error can be explained.
+    /// Returns true if an error has an explanation.
     pub(super) fn explains(&self, error: &EngineError) -> bool {
         let damaged = self.hazards.damage;
         self.has_crashed()
@@ -200,7 +200,7 @@ impl World {
             }
     }
 
-    /// What went wrong must have a reason.
+    /// Asserts that an error has an explanation.
     pub(super) fn excuse(&self, what: &str, error: &EngineError) {
         assert!(self.explains(error), "{what}: {error}");
     }
@@ -265,7 +265,7 @@ impl World {
         store.damaged_containers().into_iter().flat_map(known).collect()
     }
 
-    /// (R5, R7) What the engine knew to be lost is not in the restore point that it has just made.
+    /// (R5, R7) Asserts that the newest restore point relies on nothing that the engine knew to be lost.
     pub(super) fn counts_on_nothing_lost(&mut self, known: &BTreeSet<(ContainerId, Option<u16>)>) {
         let sound =
             self.census.sound(&self.memory, self.repository).unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -278,7 +278,7 @@ impl World {
         }
     }
 
-    /// What it takes to restore a disk; `None`: damage is in the way.
+    /// Chunks and nodes that restoring a disk takes; `None`: damage prevents finding them.
     fn needs(&self, disk: &Disk, root: Fingerprint) -> Option<BTreeSet<Name>> {
         let engine = self.engine();
         let (core, _) = engine.parts();
@@ -461,7 +461,7 @@ impl World {
         let engine = self.engine();
         self.reconcile();
         self.unanswered.clear();
-        // (L7) Whatever clocks and names were: the order of commits.
+        // (L7) Restore points are in the order of commits, whatever clocks and names were.
         let mut last = vec![0; EXTENTS.len()];
         for point in &self.points {
             let ordinal = engine.catalog().backup(point.id).unwrap().expect("reconciled").ordinal;
@@ -481,7 +481,7 @@ impl World {
         }
     }
 
-    /// Which restore points there are.
+    /// Compares the restore points of the engine with those of the model.
     pub(super) fn reconcile(&mut self) {
         let engine = self.engine();
         let listed: Vec<BackupId> = match engine.catalog().all_backup_ids().collect() {
@@ -558,7 +558,7 @@ impl World {
         self.check_hurt();
     }
 
-    /// (G6) What is damaged and the last of something that is needed stays: it may be made sound again.
+    /// (G6) Asserts that damaged containers with the last copy of something needed stay: they may be made sound again.
     fn check_hurt(&mut self) {
         let gone: Vec<_> = self
             .census

@@ -1,4 +1,4 @@
-//! What a commit finds in place of what was found damaged: copies that no restore point needs.
+//! Copies that a commit finds in place of damaged ones: copies that no restore point needs.
 
 use holdfast_catalog::Catalog;
 use holdfast_proto::ErrorCode;
@@ -145,7 +145,7 @@ fn a_read_that_finds_no_copy_opens_healed_damage_again() {
     let generation = core.store.damage_generation(domain.namespace);
     let mut recent = RecentDirectories::default();
     let read = || core.store.read_chunk(&domain, damaged.class, &name, &mut RecentDirectories::default());
-    // Of a question whether it is there nothing follows: its agent sends it.
+    // A look-up that only asks whether it is there has no effect: its agent sends the chunk.
     assert!(core.store.find(&domain, damaged.class, &name, &mut recent).unwrap().is_none());
     assert!(core.store.is_healed(damaged.id));
     assert_eq!(read().unwrap(), None);

@@ -14,7 +14,7 @@ struct Promised {
     deleted: Vec<String>,
 }
 
-/// What is promised when power fails somewhere in between.
+/// Makes and deletes backups until the power fails, and returns the promises made.
 fn live(engine: &Engine) -> Promised {
     let mut promised = Promised::default();
     let mut disk = noise(1, 5 * MIB);
@@ -83,7 +83,8 @@ fn crash_once(after: u64, in_flight: InFlight) {
     assert_eq!(crate::count_containers(&*volume.survivor()).unwrap(), rows, "{at}");
 }
 
-/// (W12) What was noted of a container while its backup was in progress is not written when a round has deleted it.
+/// (W12) The record of a container, noted while its backup was in progress, is not written after a round has deleted
+/// it.
 #[test]
 fn containers_that_went_are_not_known_again() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! What a session does, at every step of a round.
+//! Actions of a session, at every step of a round.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn sparse(scene: &Scene) -> (String, String, Vec<u8>) {
     (old, scene.backup("sparse", &disk), disk)
 }
 
-/// What becomes of everything, wherever the round is when `act` runs.
+/// Runs `act` at every step of a round, and checks the restore points each time.
 fn everywhere(
     prepare: impl Fn(&Scene) -> Vec<SessionId>,
     act: impl Fn(&Scene, &[SessionId]) -> Vec<(String, Vec<u8>)> + Send + Sync,

@@ -108,7 +108,7 @@ pub(super) fn delete(engine: &Engine, backup: &str) {
     engine.delete_backups(&[backup.parse().unwrap()], "test", "not needed").unwrap();
 }
 
-/// Whether the server asks for a chunk.
+/// Returns true if the server asks for a chunk.
 pub(super) fn is_needed(stream: &DiskStream, chunk: holdfast_proto::Fingerprint) -> bool {
     let query = v1::Query { sequence: 1, fingerprints: chunk.as_bytes().to_vec().into() };
     let answer = stream.handle(Request::Query(query), 10).unwrap().and_then(|answer| answer.kind);

@@ -1,4 +1,4 @@
-//! What a stream remembers while containers go.
+//! Memory of a stream while containers are deleted.
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::chunker::Chunker;
@@ -114,7 +114,7 @@ fn a_copy_of_a_session_in_progress_makes_no_other_dead() {
     scene.is_sound();
 }
 
-/// What failed sessions left may hold the newest copy of what a restore point needs.
+/// A container that a failed session left may hold the newest copy of a chunk that a restore point needs.
 #[test]
 fn a_copy_that_a_failed_session_left_makes_none_other_dead() {
     let scene = Scene::new();
