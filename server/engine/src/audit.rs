@@ -175,7 +175,7 @@ impl Look {
         Ok(Self { records, files: listing.containers.into_iter().filter_map(inside).collect() })
     }
 
-    /// Compares the containers of these numbers. Whether a file is left that has no row.
+    /// Compares the containers of these numbers. Returns true if a file is left that has no row.
     fn audit(&self, core: &Core, piece: &Range<u64>, summary: &mut OpenSummary) -> Result<bool, EngineError> {
         let inside = |id: ContainerId| piece.contains(&id.get());
         for record in self.records.iter().filter(|record| inside(record.id)) {

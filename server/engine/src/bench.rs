@@ -67,7 +67,7 @@ pub struct Measured {
 /// Fills an empty repository.
 ///
 /// # Errors
-/// What cannot be written.
+/// Errors of writing containers and the catalog.
 pub fn fill(engine: &Engine, namespace: NamespaceId, shape: Shape) -> Result<Made, EngineError> {
     let core = engine.core();
     let mut made = Made { roots: Vec::new(), chunks: 0 };
@@ -100,7 +100,7 @@ pub fn fill(engine: &Engine, namespace: NamespaceId, shape: Shape) -> Result<Mad
 /// Marks all of it.
 ///
 /// # Errors
-/// What cannot be read; something that is not found.
+/// Errors of reading; something that is not found.
 pub fn measure(engine: &Engine, made: &Made) -> Result<Measured, EngineError> {
     let core = engine.core();
     let roots: Roots = made.roots.iter().cloned().collect();

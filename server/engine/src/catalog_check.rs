@@ -23,7 +23,7 @@ use crate::{check, points, recovery};
 /// The longest that a start takes for it: enough for some 200 MB.
 const AT_START: Duration = Duration::from_secs(2);
 
-/// Between two looks, and how often is asked whether one is due.
+/// Interval between two checks, and between two looks whether one is due.
 const INTERVAL_MS: i64 = 24 * 3_600_000;
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -68,7 +68,7 @@ fn look(catalog: &Catalog, health: &Health, location: &str, go_on: GoOn) -> Resu
     tracing::error!(problems = ?found, "the catalog is damaged");
     let left = match catalog.heal() {
         Ok(left) => left.first().map_or_else(String::new, Clone::clone),
-        // Nothing was changed, and nothing says that it could not be.
+        // Nothing was changed, and a later try may succeed.
         Err(error @ (CatalogError::Full | CatalogError::Busy)) => return Err(error.into()),
         Err(error) => error.to_string(),
     };
@@ -91,7 +91,7 @@ fn damaged(what: &str, location: &str) -> String {
     )
 }
 
-/// Says what to do about a start that failed by a damaged catalog.
+/// Adds the remedy to the error of a start that failed by a damaged catalog.
 pub(crate) fn explain(error: EngineError, location: &str) -> EngineError {
     match error {
         EngineError::Catalog(CatalogError::Corrupt { detail }) => {
@@ -169,7 +169,7 @@ const DROPPED_PER_TRANSACTION: usize = 256;
 /// Rows without a file that were dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DroppedRows {
-    /// Nothing needs them.
+    /// Rows dropped because nothing needs them.
     pub dropped: u64,
     /// Rows kept because something may need them: they are damage.
     pub kept: u64,

@@ -26,7 +26,7 @@ use crate::store::{NodeReader, region_is_sound};
 /// Problems listed at most; more are only counted.
 const PROBLEMS_MAX: usize = 1000;
 
-/// How thorough a check is.
+/// Options of a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Read, decode and hash every chunk and every extent, too.

@@ -129,7 +129,7 @@ impl StreamClaims {
         self.table.withdraw(self.number, fingerprints);
     }
 
-    /// Where promised chunks are, for a stream that goes on.
+    /// State of promised chunks, for a stream that goes on.
     pub(crate) fn standing(&self, promised: &[Fingerprint]) -> Standing {
         self.table.standing(self.number, promised)
     }
@@ -139,7 +139,7 @@ impl StreamClaims {
         self.table.forget_asked(self.number);
     }
 
-    /// Says what to do about promised chunks when the stream finishes since `since_ms`.
+    /// Decides on promised chunks of a stream that finishes since `since_ms`.
     pub(crate) fn outlook(&self, promised: &[Fingerprint], since_ms: i64, now_ms: i64) -> Outlook {
         let outlook = self.table.outlook(self.number, promised, (since_ms, now_ms));
         let waits = outlook.awaited > 0;
@@ -184,7 +184,7 @@ pub(crate) const WAITED_FOR_MS: i64 = 60_000;
 /// not entered, so others may be told to send it as well.
 pub(crate) const ASKED_MAX: usize = 1 << 14;
 
-/// Where a stream's containers are written. Sealing one takes no lock of its stream.
+/// Output of a stream's containers. Sealing one takes no lock of its stream.
 pub(crate) trait Output: fmt::Debug + Send + Sync {
     /// Begins to seal `container` if it is open still.
     fn seal(self: Arc<Self>, container: ContainerId);
@@ -206,7 +206,7 @@ pub(crate) enum Asked {
 pub(crate) struct Outlook {
     /// No one brings these: they are in the index by now or lost. The stream that asked claims them.
     pub(crate) unclaimed: Vec<Fingerprint>,
-    /// How many others are on their way.
+    /// Number of other chunks that are on their way.
     pub(crate) awaited: usize,
     /// Containers that hold them, to be sealed now.
     pub(crate) to_seal: Vec<(Arc<dyn Output>, ContainerId)>,
@@ -214,7 +214,7 @@ pub(crate) struct Outlook {
     version: u64,
 }
 
-/// Where promised chunks are.
+/// State of promised chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     /// No other stream brings these: they are in the index by now, or lost.
@@ -255,7 +255,7 @@ struct Claim {
 struct Stream {
     /// Chunks that it was asked for and that have not arrived.
     asked: HashSet<Fingerprint>,
-    /// How many of these another stream counts on.
+    /// Number of these that another stream relies on.
     awaited: usize,
     arrived: usize,
     output: Weak<dyn Output>,
@@ -270,8 +270,8 @@ impl State {
         }
     }
 
-    /// Enters the chunk as asked of `stream`, whatever the table said; whether there was room. Who counted on it does so
-    /// still.
+    /// Enters the chunk as asked of `stream`, even if it is in the table. Streams that relied on it still do. Returns
+    /// false if there was no room.
     fn claim(&mut self, fingerprint: Fingerprint, stream: u64, now_ms: i64) -> bool {
         let old = self.chunks.get(&fingerprint);
         let awaited = old.is_some_and(|old| old.awaited);
@@ -398,7 +398,7 @@ impl ClaimTable {
         }
     }
 
-    /// Says what to do about promised chunks, for a stream that finishes since `since_ms`.
+    /// Decides on promised chunks, for a stream that finishes since `since_ms`.
     fn outlook(&self, stream: u64, promised: &[Fingerprint], (since_ms, now_ms): (i64, i64)) -> Outlook {
         let mut state = self.state.lock();
         let mut outlook = Outlook { version: state.version, ..Outlook::default() };
@@ -434,7 +434,7 @@ impl ClaimTable {
         outlook
     }
 
-    /// Where promised chunks are, for `stream`, which goes on: it waits for none of them and claims none.
+    /// State of promised chunks, for `stream`, which goes on: it waits for none of them and claims none.
     fn standing(&self, stream: u64, promised: &[Fingerprint]) -> Standing {
         let state = self.state.lock();
         let mut standing = Standing::default();

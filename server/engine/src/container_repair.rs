@@ -61,9 +61,9 @@ pub(crate) fn run(core: &Core, progress: &dyn Progress) -> Result<Vec<Repaired>,
     Ok(repaired)
 }
 
-/// (E2) Writes what is damaged of one container anew, as parity makes it again: into new containers, like anything that
-/// is repaired, so that it counts once it was read, named by its own fingerprints (W1), durable (W2) and indexed (W3).
-/// A container that was damaged as a whole is removed then. `None`: parity cannot make all of it again.
+/// (E2) Writes the damaged parts of one container anew, as parity reconstructs them: into new containers, like any
+/// repair, so that a part counts once it was read, named by its own fingerprints (W1), durable (W2) and indexed (W3). A
+/// container that was damaged as a whole is removed then. `None`: parity cannot reconstruct all of it.
 ///
 /// # Errors
 /// When a new container or the catalog cannot be written; what was written before stays.
@@ -84,8 +84,8 @@ fn make_again(core: &Core, record: &ContainerRecord, removes: bool) -> Result<Op
     Ok(repaired.complete.then_some(repaired))
 }
 
-/// (E7) Writes anew what can be made again of the containers of a group, but of one: for who is about to take that one out
-/// of it, or gives the group up. They are read for it, as far as the group can make anything of them.
+/// (E7) Writes the other containers of a group anew, as far as it can reconstruct them: before one is removed, or the
+/// group given up. They are read for it.
 ///
 /// # Errors
 /// When they cannot be read now, or a new container or the catalog cannot be written.
@@ -118,8 +118,8 @@ pub(crate) fn repair_others(
     Ok(())
 }
 
-/// (E10) Writes a container anew that parity made again and the catalog does not know, as far as its chunks have no
-/// copies. Whether that was all of it.
+/// (E10) Writes a container anew that parity reconstructed and the catalog does not know, as far as its chunks have no
+/// copies. Returns true if that was all of it.
 ///
 /// # Errors
 /// When a new container or the catalog cannot be written.
@@ -144,8 +144,8 @@ pub(crate) fn scan(core: &Core, id: ContainerId, class: ContainerClass) -> (Vec<
     (found, report.stored_bytes)
 }
 
-/// (E6) Writes what is left of a container anew of which the damage has healed, as far as it has no other copies, and
-/// removes it. Whether it went.
+/// (E6) Writes the rest of a container whose damage has healed anew, as far as it has no other copies, and removes the
+/// container. Returns true if it was removed.
 ///
 /// # Errors
 /// When a new container or the catalog cannot be written; what was written before stays.
@@ -305,7 +305,7 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-/// Takes a damaged container away of which every chunk has a sound copy; whether it went.
+/// Removes a damaged container of which every chunk has a sound copy. Returns true if it was removed.
 fn remove(core: &Core, open: &OpenContainer) -> Result<bool, EngineError> {
     let (id, class) = (open.id(), open.class());
     if let Some(number) = core.catalog.parity_group_of(id)? {
@@ -329,7 +329,7 @@ fn remove(core: &Core, open: &OpenContainer) -> Result<bool, EngineError> {
     Ok(true)
 }
 
-/// Between two looks at whether there is something to repair. A look costs nothing.
+/// Interval between two looks for something to repair. A look costs nothing.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Rebuilds pages of the index that turned out to be damaged, in the background. A crash in the middle leaves the index as it

@@ -56,7 +56,7 @@ pub(crate) struct Core {
     /// Quotas of namespaces.
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) lease_secs: u32,
-    /// Where the volume lies, for messages.
+    /// Location of the volume, for messages.
     pub(crate) location: String,
     /// Sealed containers the catalog does not know yet.
     pub(crate) sealed: SealedRecords,
@@ -77,8 +77,8 @@ pub(crate) struct Core {
     pub(crate) in_use: Arc<RecipesInUse>,
     /// The highest commit number used.
     last_commit: AtomicU64,
-    /// When the catalog was last looked through and found sound, on the clock that never jumps; `None`: not by this process,
-    /// or something was found since.
+    /// Time when the catalog was last checked and found sound, on the clock that never jumps; `None`: not by this
+    /// process, or something was found since.
     catalog_sound_ms: Mutex<Option<i64>>,
     /// True if a session ended whose point is, or may be, on the volume without a row.
     left_point: AtomicBool,
@@ -264,7 +264,7 @@ impl Core {
         self.deleting.lock()
     }
 
-    /// Deletes what was condemned and could not be deleted.
+    /// Deletes condemned containers that could not be deleted before.
     ///
     /// # Errors
     /// As [`ChunkStore::finish_deletions`].

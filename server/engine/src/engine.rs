@@ -58,7 +58,7 @@ pub const RESERVE_BYTES: u64 = 1 << 30;
 /// usable at all.
 const RESERVE_SHARE_MAX: u64 = 50;
 
-/// How an engine behaves.
+/// Options of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Seconds a session lives without a heartbeat.
@@ -69,13 +69,13 @@ pub struct EngineOptions {
     pub reserve_bytes: Option<u64>,
     /// Limits of the cache of containers' directories.
     pub directories: CacheLimits,
-    /// How the index behaves.
+    /// Options of the index.
     pub index: IndexOptions,
     /// Other limits of memory.
     pub memory: MemoryBounds,
     /// Threads that read for restores. They wait more than they work: for a volume far away take more.
     pub read_threads: usize,
-    /// Where the containers lie, for messages.
+    /// Location of the containers, for messages.
     pub location: String,
     /// Consequence of containers that are missing.
     pub on_loss: OnLoss,
@@ -206,7 +206,7 @@ impl Engine {
     /// Puts an engine together and recovers from whatever ended the last process.
     ///
     /// # Errors
-    /// What is wrong with the repository.
+    /// Errors of the repository that keep it from being opened.
     pub fn assemble(parts: EngineParts) -> Result<Self, EngineError> {
         Self::assemble_with(parts, false, &NoProgress)
     }
@@ -354,7 +354,7 @@ impl Engine {
         self.core.check_unlocked()
     }
 
-    /// Why writing is refused, if it is.
+    /// Reason for which writing is refused; `None`: it is not.
     pub fn read_only_reason(&self) -> Option<&str> {
         self.core.health.read_only_reason()
     }
@@ -364,8 +364,8 @@ impl Engine {
         self.core.health.stopped()
     }
 
-    /// Why backups are not accepted now; empty: they are. Looks at the volume and the catalog, so ask it once in a
-    /// while and not for every call.
+    /// Reasons for which backups are not accepted now; empty: they are. Looks at the volume and the catalog, so ask it
+    /// once in a while and not for every call.
     pub fn not_ready(&self) -> Vec<NotReady> {
         readiness::obstacles(&self.core)
     }
@@ -549,8 +549,8 @@ impl Engine {
         catalog_check::drop_unneeded(&self.core, progress)
     }
 
-    /// Writes what can still be read of containers that are known to be damaged into new ones. Run a check before, so
-    /// that all damage is known.
+    /// Repairs damaged containers: writes the chunks that can still be read into new ones. Run a check before, so that
+    /// all damage is known.
     ///
     /// # Errors
     /// When a new container or the catalog cannot be written; what was written before stays.

@@ -171,7 +171,7 @@ impl EngineError {
             }
             Self::Catalog(error) | Self::Locked(error) => error.code(),
             Self::Index(error) if error.is_full() => ErrorCode::Full,
-            // Nothing is lost, but until it is repaired it is not found.
+            // Nothing is lost, but entries are not found until it is repaired.
             Self::Index(error) if error.needs_rebuild() => ErrorCode::Damaged,
             Self::Index(error) if error.is_too_large() => ErrorCode::Limit,
             Self::Limit(_) => ErrorCode::Limit,

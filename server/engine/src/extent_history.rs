@@ -1,4 +1,4 @@
-//! Where a disk changed, against its own past: what the explanation of a large backup rests on.
+//! Where a disk changed, compared with its own past: the basis of the explanation of a large backup.
 //!
 //! Recipes are Merkle trees, so what did not change is known to be equal without being read: only pages (of
 //! 512 extents) that differ are fetched, and of the past only as far as the page changed at all. Extents are
@@ -24,7 +24,7 @@ pub const HISTORY_DEPTH_MAX: usize = 16;
 /// other half looks further back, first where most was overwritten.
 pub(crate) const PAGE_READS_MAX: usize = 2048;
 
-/// How a disk's extents compare with its earlier restore points.
+/// Comparison of a disk's extents with its earlier restore points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExtentHistory {
     /// Extents of the disk.
@@ -42,7 +42,7 @@ pub struct ExtentHistory {
     pub changed_first_time: u64,
     /// Earlier restore points compared.
     pub compared_backups: u64,
-    /// When the backup before began, in ms since 1970 UTC.
+    /// Start of the backup before, in ms since 1970 UTC.
     pub before_ms: i64,
 }
 

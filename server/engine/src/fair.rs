@@ -117,7 +117,7 @@ impl<T> FairQueue<T> {
         work
     }
 
-    /// How much work waits.
+    /// Number of tasks that wait.
     const fn len(&self) -> usize {
         self.len
     }

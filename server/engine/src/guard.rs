@@ -1,5 +1,5 @@
-//! The data volume as the engine writes to it: every failure of a write reaches [`Health`], nothing is written
-//! once writing has stopped (W9) or the engine has closed, and what was sealed since the start is known.
+//! The data volume as the engine writes to it: every failure of a write reaches [`Health`], nothing is written once
+//! writing has stopped (W9) or the engine has closed, and the blobs sealed since the start are known.
 //!
 //! So a container that was open when something failed is never sealed afterwards, and a clean
 //! stop knows that no seal is still under way.

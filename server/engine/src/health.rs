@@ -120,7 +120,7 @@ impl Part {
 /// The latch of a repository. Once work has stopped it stays so.
 #[derive(Debug, Default)]
 pub struct Health {
-    /// Why nothing is read or written, however sound it is.
+    /// Reason for which nothing is read or written, however sound it is.
     locked: OnceLock<String>,
     writing: OnceLock<String>,
     index: OnceLock<String>,
@@ -153,7 +153,7 @@ impl Health {
         }
     }
 
-    /// Stops what depends on a part that failed; the first reason is kept.
+    /// Stops the work that depends on a failed part; the first reason is kept.
     pub(crate) fn stop(&self, part: Part, reason: &str) {
         for &work in part.stops() {
             if self.latch(work).set(reason.to_owned()).is_ok() {
@@ -169,7 +169,7 @@ impl Health {
         }
     }
 
-    /// Why `work` has stopped, if it has.
+    /// Reason for which `work` has stopped; `None`: it has not.
     pub(crate) fn reason(&self, work: Work) -> Option<&str> {
         self.latch(work).get().map(String::as_str)
     }
@@ -179,12 +179,12 @@ impl Health {
         let _ = self.locked.set(reason.to_owned());
     }
 
-    /// Why nothing on the volume is read or written, if so.
+    /// Reason for which nothing on the volume is read or written; `None`: there is none.
     pub(crate) fn locked_reason(&self) -> Option<&str> {
         self.locked.get().map(String::as_str)
     }
 
-    /// Why writing is refused, if it is.
+    /// Reason for which writing is refused; `None`: it is not.
     pub(crate) fn read_only_reason(&self) -> Option<&str> {
         self.locked_reason().or_else(|| self.reason(Work::Writing))
     }

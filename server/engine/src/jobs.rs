@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use holdfast_volume::Timer;
 
-/// Why a step failed. Boxed, because a runner does the same with every failure: it tells of it and tries again.
+/// Error of a step. Boxed, because a runner does the same with every failure: it reports it and tries again.
 pub type JobError = Box<dyn Error + Send + Sync>;
 
 /// Results of a step.
@@ -32,7 +32,7 @@ pub enum Step {
     Finished,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobProgress {
     /// Units done, and all there are; never more done than there are.
@@ -54,13 +54,13 @@ pub trait Job: Send + Sync + fmt::Debug {
     /// The cause; the next step tries the same piece again.
     fn step(&self, budget: &Budget) -> Result<Step, JobError>;
 
-    /// How far it is; also while a step works. `None`: it comes round again and again and never ends.
+    /// Progress; also while a step works. `None`: it comes round again and again and never ends.
     fn progress(&self) -> Option<JobProgress> {
         None
     }
 
-    /// Where a later process has to go on: all before it was done, durably. The job's owner keeps it. `None`: the job
-    /// has nothing to go on from, or has finished.
+    /// Position from which a later process has to go on: everything before it was done, durably. The job's owner keeps
+    /// it. `None`: the job has nothing to go on from, or has finished.
     fn resume_point(&self) -> Option<u64> {
         None
     }
@@ -74,7 +74,7 @@ pub struct StepLimits {
     pub items: u64,
     /// Bytes read and written.
     pub bytes: u64,
-    /// How long a step takes, and so how long a stop waits for it.
+    /// Maximum time of a step, and so the time a stop waits for it.
     pub time: Duration,
 }
 
@@ -144,7 +144,7 @@ impl Budget {
         Self { limits, ..Self::unlimited() }
     }
 
-    /// Says what was done since the last charge.
+    /// Charges the work done since the last charge.
     pub fn charge(&self, items: u64, bytes: u64) {
         add(&self.items, items);
         add(&self.bytes, bytes);

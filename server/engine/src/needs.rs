@@ -21,8 +21,8 @@ use crate::points::PointName;
 use crate::recipe::{NodeSource, TreeReader, WalkError};
 use crate::store::{Domain, NodeReader};
 
-/// Nodes of which is remembered what they need: 262,144 × (32 + 24 + some 10 × 16) bytes are 54 MiB. With more, it begins
-/// to forget, and some are read again.
+/// Maximum number of nodes whose needs are remembered: 262,144 × (32 + 24 + some 10 × 16) bytes are 54 MiB. Beyond it,
+/// some are forgotten and read again.
 const KNOWN_MAX: usize = 1 << 18;
 
 /// Charged for a node that is read.
@@ -102,7 +102,7 @@ impl NodeSource for Noting {
 
 type Tree = TreeReader<Noting>;
 
-/// Where a walk is.
+/// Position of a walk.
 struct Place {
     namespace: NamespaceId,
     domain: Domain,

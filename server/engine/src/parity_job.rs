@@ -27,12 +27,12 @@ use crate::scrub::Load;
 use crate::space::{Grant, Purpose};
 use crate::{check, container_repair};
 
-/// How groups are made.
+/// Shape of groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParityScheme {
     /// Containers of a full group.
     pub members: u8,
-    /// How many of them may be lost.
+    /// Number of containers that may be lost.
     pub spares: u8,
 }
 
@@ -46,10 +46,10 @@ impl ParityScheme {
     }
 }
 
-/// Between two looks when there is nothing to do.
+/// Interval between two looks when there is nothing to do.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Between two looks at which groups are broken and which containers are free: they read whole tables.
+/// Interval between two looks for broken groups and free containers: they read whole tables.
 const TABLES_MS: i64 = 60_000;
 
 /// A container is young until then: one that a failed backup left may be deleted soon.
@@ -68,9 +68,9 @@ const FREE_MAX: u32 = 1000;
 struct State {
     /// Blobs that the catalog does not know were looked for.
     entered: bool,
-    /// When the tables were looked at, on the clock that never jumps; `None`: at once.
+    /// Time of the last look at the tables, on the clock that never jumps; `None`: none yet, so look at once.
     looked_ms: Option<i64>,
-    /// Where the look for free containers goes on.
+    /// Position from which the look for free containers goes on.
     after: Option<ContainerId>,
     /// Containers that could not be repaired, and when that was.
     failed: BTreeMap<ContainerId, i64>,
@@ -93,7 +93,7 @@ impl ParityJob {
         Self { core, scheme, load, state: Mutex::default() }
     }
 
-    /// Repairs one damaged container that a group protects; whether there was one.
+    /// Repairs one damaged container that a group protects. Returns true if there was one.
     fn repair(&self, state: &mut State) -> Result<bool, EngineError> {
         let core = &self.core;
         let now_ms = core.clock.monotonic_ms();
@@ -118,7 +118,7 @@ impl ParityJob {
         Ok(false)
     }
 
-    /// (E6) Moves what is left of one container whose damage has healed; whether there was one.
+    /// (E6) Moves the rest of one container whose damage has healed. Returns true if there was one.
     fn renew(&self, state: &mut State, budget: &Budget) -> Result<bool, EngineError> {
         let core = &self.core;
         let now_ms = core.clock.monotonic_ms();
@@ -142,7 +142,7 @@ impl ParityJob {
         Ok(false)
     }
 
-    /// Returns whether the others of a container's group will be in a group again at once, or go the same way.
+    /// Returns true if the others of a container's group will be in a group again at once, or go the same way.
     fn is_renewable(&self, container: ContainerId) -> Result<bool, EngineError> {
         let core = &self.core;
         let Some(number) = core.catalog.parity_group_of(container)? else { return Ok(true) };
@@ -230,9 +230,10 @@ impl ParityJob {
         Ok(Step::Idle(LOOK))
     }
 
-    /// Makes one group of free containers; whether there may be more. Containers of a size go together, because a group's
-    /// parity is as long as its longest container, unless they have waited for others in vain; and those of one namespace,
-    /// because parity tells of one container what the others leave over: it belongs to whom they belong to.
+    /// Makes one group of free containers. Returns true if there may be more. Containers of a size go together, because
+    /// a group's parity is as long as its longest container, unless they have waited for others in vain; and those of
+    /// one namespace, because parity reveals of one container what the others leave over, and so belongs to the
+    /// namespace of all.
     fn group(&self, state: &mut State, scheme: ParityScheme, budget: &Budget) -> Result<bool, EngineError> {
         let core = &self.core;
         let now_ms = core.clock.now_ms();
@@ -265,7 +266,7 @@ impl ParityJob {
         self.write(&chosen, scheme, None, budget)
     }
 
-    /// (E8) Makes the parity of one group anew that was found damaged or missing; whether there was one.
+    /// (E8) Makes the parity of one group anew that was found damaged or missing. Returns true if there was one.
     fn make_anew(
         &self,
         state: &mut State,
@@ -280,7 +281,7 @@ impl ParityJob {
                 !core.store.known_damage(record.id).is_empty() || self.is_far(record)
             };
             if members.iter().any(must_wait) {
-                // Nothing can be made of it any more: the others are grouped anew without these.
+                // Nothing can be reconstructed from it any more: the others are grouped anew without these.
                 if let Err(EngineError::Damaged(_)) =
                     parity::read_members(&*core.volume, core.repository, number)
                 {
@@ -301,7 +302,7 @@ impl ParityJob {
         Ok(false)
     }
 
-    /// Returns whether it lies in another place alone: reading it would cost more than parity is worth.
+    /// Returns true if it is only in the bucket: reading it would cost more than parity is worth.
     fn is_far(&self, record: &ContainerRecord) -> bool {
         let name = ContainerName { id: record.id, class: record.class }.blob();
         self.core.volume.open(&name).is_ok_and(|blob| !blob.is_at_hand())
@@ -377,7 +378,7 @@ impl ParityJob {
             }
             match parity::read_members(&*core.volume, core.repository, number) {
                 Ok((members, stored_bytes)) => self.enter_one(number, &members, stored_bytes)?,
-                // Nothing can be made of it, and nothing ever will be.
+                // Nothing can be reconstructed from it, now or later.
                 Err(EngineError::Damaged(error)) => {
                     tracing::warn!(%name, %error, "removed parity that the catalog does not know");
                     self.remove_blob(number)?;
@@ -428,8 +429,8 @@ impl ParityJob {
         }
     }
 
-    /// (E10) Containers of which nothing but this parity tells were deleted, or lost with the catalog that knew them: where a
-    /// restore point lacks something, what can be made again of them is written anew. Whether the parity may go.
+    /// (E10) Containers known only by this parity were deleted, or lost with the catalog that knew them: where a
+    /// restore point lacks chunks, those that can be reconstructed are written anew. Returns true if the parity may go.
     fn bring_back(
         &self,
         number: ContainerId,
@@ -468,7 +469,7 @@ impl ParityJob {
     }
 }
 
-/// Returns whether there was something to do; there was nothing that could be done when there is no room.
+/// Returns true if work was done; without room, none could be.
 fn has_done(done: Result<bool, EngineError>) -> Result<bool, EngineError> {
     match done {
         Err(EngineError::Full(_)) => Ok(false),

@@ -282,7 +282,7 @@ fn skip(id: ContainerId, error: &ContainerError, summary: &mut OpenSummary) {
 /// Damaged containers looked at again by a start; the audit looks at the others.
 const LOOKED_AT_AGAIN_MAX: usize = 1024;
 
-/// (R4) Looks again at what earlier runs found damaged. Whether that was all of it.
+/// (R4) Looks again at damage that earlier runs found. Returns true if that was all of it.
 pub(crate) fn look_again(store: &ChunkStore) -> Result<bool, EngineError> {
     let damaged = store.damaged_containers();
     let mut all = damaged.len() <= LOOKED_AT_AGAIN_MAX;

@@ -106,8 +106,8 @@ fn names(tree: &TreeReader<NodeReader>, chunk: &FalseChunk) -> Result<bool, Engi
     Ok(node.is_some_and(|node| node.pieces().iter().any(|piece| piece.fingerprint == chunk.fingerprint)))
 }
 
-/// Notes the copy of the chunk that lies in the region with that commitment; any other is not what the report is about,
-/// such as one that was sent since. Whether that was news.
+/// Notes the copy of the chunk in the region with that commitment; the report is about no other, such as one that was
+/// sent since. Returns true if that was news.
 fn suspect(core: &Core, domain: &Domain, chunk: &FalseChunk) -> Result<bool, EngineError> {
     for found in core.store.copies(domain, &chunk.fingerprint)? {
         let (container, region) = (found.location.container, found.location.region);

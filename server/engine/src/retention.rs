@@ -26,7 +26,7 @@ const LAG_MS: i64 = 60_000;
 /// is placed then lasts up to so much longer.
 const IDLE_LAG_MS: i64 = 6 * 3_600_000;
 
-/// Between two looks at what other processes changed.
+/// Interval between two looks for changes made by other processes.
 const LOOK: Duration = Duration::from_secs(20);
 
 /// (L1) Catalog first, then points, then the record of the deletion; then it is acknowledged.
@@ -69,7 +69,7 @@ fn finish_deletions(core: &Core) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// How often a change of a lock goes past a revision of a point that is there already.
+/// Maximum number of existing revisions that a change of a lock skips.
 const TRIES: u32 = 8;
 
 /// (L8) Points first, then rows: what is refused, for want of room most of all, is not in force. Of what a crash leaves
@@ -112,7 +112,7 @@ pub(crate) fn change_locks(
     Ok(changed)
 }
 
-/// Seals what the point of a restore point says once its lock is changed; `None`: it changes nothing.
+/// Seals a restore point's point as it is once its lock is changed; `None`: it changes nothing.
 fn seal_changed(
     core: &Core,
     id: BackupId,
@@ -154,7 +154,7 @@ pub(crate) fn reseal_renamed(core: &Core) -> Result<(), EngineError> {
     }
 }
 
-/// As [`reseal`], of all that changed, until the budget is spent. Whether that was all.
+/// Seals all changes, as [`reseal`], until the budget is spent. Returns true if that was all.
 pub(crate) fn reseal_all(core: &Core, budget: &Budget) -> Result<bool, EngineError> {
     let mut after = None;
     loop {

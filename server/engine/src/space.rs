@@ -135,7 +135,7 @@ impl Drop for Grant {
 /// room of its own. A refusal is never made without a look.
 const LOOK_INTERVAL_BYTES: u64 = 64 << 20;
 
-/// Why there is no grant.
+/// Reason for which there is no grant.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpaceError {
     #[error(
@@ -173,14 +173,14 @@ pub(crate) struct Ledger {
 struct State {
     /// Promised, and not known to be on the volume.
     promised_bytes: u64,
-    /// As the volume said the last time it was asked, less what was written since; `None`: not asked yet.
+    /// Free bytes by the volume's last answer, less those written since; `None`: not asked yet.
     free_bytes: Option<u64>,
     /// Promised since it was asked.
     since_look_bytes: u64,
 }
 
 impl Ledger {
-    /// Nothing is promised yet.
+    /// Creates a ledger without promises.
     pub(crate) fn new(volume: Arc<dyn Volume>, reserve_bytes: u64) -> Arc<Self> {
         Arc::new(Self { volume, reserve_bytes, state: Mutex::default() })
     }

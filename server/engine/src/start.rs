@@ -302,7 +302,7 @@ fn note_compared(
     }
 }
 
-/// Tells what was left by an earlier process. What cannot be done now is done by the background work.
+/// Logs the result of finishing work that an earlier process left. The background work does the rest.
 fn settle(what: &str, done: Result<u64, EngineError>) {
     match done {
         Ok(0) => {}

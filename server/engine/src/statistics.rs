@@ -49,7 +49,7 @@ pub struct StorageStatistics {
     pub raw_regions: u64,
     /// By `plain / stored`, as [`FACTOR_EDGES`].
     pub region_factor: [RegionBucket; FACTOR_EDGES.len()],
-    /// As [`CHUNK_EDGES_BYTES`].
+    /// Lengths of chunks, as [`CHUNK_EDGES_BYTES`].
     pub chunk_bytes: [ChunkBucket; CHUNK_EDGES_BYTES.len()],
 }
 

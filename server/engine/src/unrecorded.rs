@@ -102,13 +102,13 @@ impl Unrecorded {
         change(Arc::make_mut(&mut *self.unread.lock()));
     }
 
-    /// Returns whether everything was read.
+    /// Returns true if everything was read.
     pub(crate) fn is_all_read(&self) -> bool {
         let unread = self.unread();
         unread.points.is_empty() && unread.containers.is_empty()
     }
 
-    /// Why nothing may be written that relies on the catalog knowing all; for operators.
+    /// Reason for which nothing may be written that relies on a complete catalog; for operators.
     pub(crate) fn reason(&self) -> Option<String> {
         let Rest { points, files, reason, .. } = self.rest()?;
         Some(format!(
@@ -119,7 +119,7 @@ impl Unrecorded {
         ))
     }
 
-    /// Why nothing may be freed; for operators.
+    /// Reason for which nothing may be freed; for operators.
     pub(crate) fn unread_points(&self) -> Option<String> {
         let unread = self.unread();
         let (count, first) = (unread.points.len(), unread.points.first()?);
@@ -177,7 +177,7 @@ pub(crate) struct SealedRecords(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     records: Vec<ContainerRecord>,
-    /// When the first of them was added.
+    /// Time when the first of them was added.
     since_ms: i64,
 }
 

@@ -48,7 +48,7 @@ impl VerifyReport {
     }
 }
 
-/// Where one disk is read from.
+/// Source and position of one disk.
 struct Disk<'a> {
     core: &'a Core,
     domain: Domain,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{ContainerError, OpenContainer, SharedRegions};
 
-/// How much a cache may hold.
+/// Limits of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLimits {
     /// Memory of the directories.
@@ -75,7 +75,7 @@ impl ContainerCache {
         &self.shared
     }
 
-    /// Where the containers lie.
+    /// Volume that the containers are on.
     pub fn volume(&self) -> &dyn Volume {
         &*self.volume
     }
@@ -150,7 +150,7 @@ impl Table {
         (entry.loaded.clone(), Arc::clone(&entry.slot))
     }
 
-    /// Counts what was loaded into `slot`, unless it was removed meanwhile, and makes room for it.
+    /// Counts the container loaded into `slot`, unless it was removed meanwhile, and makes room for it.
     fn keep(&mut self, slot: &Slot, open: &Arc<OpenContainer>, limits: CacheLimits) {
         let entry = self.entries.get_mut(&open.id()).filter(|entry| Arc::ptr_eq(&entry.slot, slot));
         let Some(entry) = entry else { return };

@@ -99,7 +99,7 @@ impl Directory {
         self.contents.fingerprints.get(number as usize)
     }
 
-    /// As [`Directory::locate`], the chunk's number.
+    /// Finds the chunk's number, as [`Directory::locate`].
     pub fn number_by_name(&self, fingerprint: &Fingerprint) -> Option<u32> {
         let fingerprints = &self.contents.fingerprints;
         let mask = self.table.len().checked_sub(1)?;
@@ -186,8 +186,8 @@ impl Directory {
     }
 }
 
-/// Where to look first. (I5) Who chooses the names of chunks, as agents that seal them can, must not choose their places in a
-/// table as well: all in one place would take minutes.
+/// Slot to look at first. (I5) Agents choose the names of chunks that they seal, and must not choose their slots as
+/// well: all in one slot would take minutes.
 fn home(fingerprint: &Fingerprint) -> usize {
     static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     usize::try_from(SECRET.hash_one(fingerprint.as_bytes()) & u64::from(u32::MAX)).unwrap_or(0)
@@ -224,7 +224,7 @@ pub(super) struct Hints {
     pub(super) fingerprints: Vec<Fingerprint>,
 }
 
-/// How a region is cut.
+/// Division of a region into chunks.
 pub(super) struct Cut {
     /// The length of each chunk.
     pub(super) lengths: Vec<u32>,

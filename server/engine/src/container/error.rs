@@ -6,7 +6,7 @@ use holdfast_volume::{BlobName, VolumeError};
 
 use crate::format::{Defect, FormatError};
 
-/// Why a container cannot be written or read.
+/// Error of writing or reading a container.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
     /// The volume failed, or has no such container.

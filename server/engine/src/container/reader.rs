@@ -247,7 +247,7 @@ impl OpenContainer {
         self.header.class
     }
 
-    /// When it was begun, in milliseconds since the Unix epoch.
+    /// Time when it was begun, in milliseconds since the Unix epoch.
     pub const fn created_ms(&self) -> i64 {
         self.header.created_ms
     }
@@ -343,7 +343,7 @@ impl OpenContainer {
         Ok(stored)
     }
 
-    /// Where a chunk of this container lies in the `plain_bytes` of its region.
+    /// Range of a chunk of this container in the `plain_bytes` of its region.
     ///
     /// # Errors
     /// [`ContainerError::ChunkOutside`].

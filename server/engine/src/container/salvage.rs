@@ -1,8 +1,8 @@
-//! Reading what is left of a container that cannot be opened.
+//! Salvage: reading the rest of a container that cannot be opened.
 //!
-//! Header, directory and footer together are some 70 KiB of 32 MiB, and damage in any of them must not cost the
-//! rest. What they said is found again: the regions by walking them, their chunks by what is left of the directory or
-//! by cutting again, their names by hashing their bytes, and whose they are from the catalog.
+//! Header, directory and footer together are some 70 KiB of 32 MiB, and damage in any of them must not cost the rest.
+//! Their contents are recovered: the regions by walking them, their chunks from the rest of the directory or by cutting
+//! again, their names by hashing their bytes, and their owner from the catalog.
 
 use holdfast_proto::Fingerprint;
 use holdfast_proto::region::sealed::check_sealed;
@@ -141,8 +141,8 @@ fn contents(
     Ok((contents, lost))
 }
 
-/// A sealed region tells nothing of its chunks, so it is found again only by what is left of the directory, to which it
-/// must be bound (N1). Whether it was.
+/// Takes a sealed region, whose chunks are known only from the rest of the directory, to which it must be bound (N1).
+/// Returns true if it was.
 fn take_sealed(bytes: &[u8], record: &RegionRecord, hints: Hints, contents: &mut Contents) -> bool {
     let Hints { lengths, fingerprints } = hints;
     let sound = check_chunks(fingerprints.len(), &lengths, record.plain_bytes).is_ok()

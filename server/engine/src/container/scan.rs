@@ -40,8 +40,8 @@ pub fn scan_container(
     scan_container_while(volume, repository, id, class, &mut |_| true).unwrap_or_default()
 }
 
-/// As [`scan_container`], for who has to end in the middle: `go_on` is told of stored bytes after each region was read.
-/// `None`: it said no.
+/// Scans as [`scan_container`], and can be ended early: `go_on` is told of stored bytes after each region was read.
+/// `None`: it returned false.
 pub fn scan_container_while(
     volume: &dyn Volume,
     repository: RepositoryId,
@@ -83,7 +83,7 @@ pub fn scan_container_while(
     Some(report)
 }
 
-/// Every region, as the directory knows them; whether it came to the end.
+/// Scans every region that the directory names. Returns true if it came to the end.
 fn scan_regions(
     parts: &Parts,
     directory: &Directory,
@@ -224,7 +224,7 @@ fn read_piecewise(parts: &Parts, from: u64, to: u64, bytes: &mut Vec<u8>) -> Res
 pub(super) struct Walked {
     /// Regions in the order of the file, each with its number when that is known: up to the first gap.
     pub(super) regions: Vec<(RegionRecord, Option<usize>)>,
-    /// Where the last region ends.
+    /// End of the last region.
     pub(super) end: usize,
     /// True if something between the regions could not be read.
     pub(super) gaps: bool,
@@ -261,7 +261,7 @@ fn walked_header_at(bytes: &[u8], offset: usize) -> Option<RegionRecord> {
     (record.end() <= bytes.len() as u64).then_some(record)
 }
 
-/// Where the next header lies. Bounded by the container's length; a magic is compared before a checksum is computed.
+/// Offset of the next header. Bounded by the container's length; a magic is compared before a checksum is computed.
 fn next_header(bytes: &[u8], from: usize) -> Option<usize> {
     let magic = region_magic();
     let rest = bytes.get(from..)?;

@@ -1,9 +1,9 @@
 //! Regions as they are stored, read for one restore and kept for a while for others: restores of clones that run side
 //! by side want the same regions a little later. Two that want one at the same time read it once.
 //!
-//! What is kept was checked against its CRC when it was read (R2). A read that fails is never kept, and never answers
-//! for another: who waited for it reads for itself, and meets the damage itself (R4). A container that is forgotten
-//! (found damaged, or deleted) is forgotten here as well, together with the reads of it that are under way.
+//! Kept regions were checked against their CRC when they were read (R2). A read that fails is never kept, and never
+//! answers for another: a reader that waited for it reads for itself, and meets the damage itself (R4). A container
+//! that is forgotten (found damaged, or deleted) is forgotten here as well, together with the reads of it in progress.
 //!
 //! No deadlock: a thread that reads for others never waits before all that it reads has its answer. It reads while it
 //! runs, not when its turn comes, so that a waiter waits for one read of the disk, as it would for its own.
@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{ContainerError, OpenContainer, StoredRegion};
 
-/// How often restores found what they wanted in memory, since the start.
+/// Counts of restores that found what they wanted in memory, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SharedStats {
     /// Regions another restore had read, or was reading.
@@ -173,7 +173,7 @@ impl SharedRegions {
         }
     }
 
-    /// Forgets what is known of a container, and what is being read of it.
+    /// Forgets a container's regions, and the reads of it in progress.
     pub fn forget(&self, container: ContainerId) {
         let mut table = self.table.lock();
         table.kept.forget(container);
@@ -189,7 +189,7 @@ impl SharedRegions {
         SharedStats { shared_regions, shared_bytes, read_regions, read_bytes, held_bytes }
     }
 
-    /// Where each wanted region comes from; what no one has is this thread's to read.
+    /// Source of each wanted region; regions that no one has are this thread's to read.
     fn find(&self, container: ContainerId, wanted: &Range<u16>) -> (Vec<Source>, Vec<Reading<'_>>) {
         let mut mine: Vec<Reading<'_>> = Vec::new();
         let mut table = self.table.lock();

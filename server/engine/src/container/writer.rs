@@ -94,7 +94,7 @@ impl ContainerWriter {
         self.bytes_with(0, 0, 0)
     }
 
-    /// As [`ContainerWriter::stored_bytes`], with one more region.
+    /// Stored bytes, as [`ContainerWriter::stored_bytes`], with one more region.
     pub fn stored_bytes_with(&self, region: &VerifiedRegion) -> u64 {
         let region_bytes = REGION_HEADER_BYTES as u64 + u64::from(region.stored_bytes());
         self.bytes_with(region_bytes, 1, region.lengths().len())

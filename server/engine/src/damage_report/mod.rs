@@ -30,7 +30,7 @@ use crate::core::Core;
 use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, Step};
 
-/// Between two looks at whether something changed: a look at memory.
+/// Interval between two looks for changes, which read memory only.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A walk because of new backups, with the same damage, begins so long after the last at the earliest, and so many times
@@ -68,7 +68,7 @@ struct State {
     /// The mark that the catalog has now.
     told: Option<Mark>,
     walk: Option<(Mark, Walk, i64)>,
-    /// When the last walk ended, and how long it took, on the clock that never jumps.
+    /// End of the last walk on the clock that never jumps, and the time it took.
     ended_ms: i64,
     took_ms: i64,
 }
@@ -111,7 +111,7 @@ impl DamageReportJob {
         Ok(Step::Idle(LOOK))
     }
 
-    /// Returns whether there is a walk to go on with.
+    /// Returns true if there is a walk to go on with.
     fn begin(&self, state: &mut State) -> Result<bool, EngineError> {
         let core = &self.core;
         let mark = Mark::now(core)?;
@@ -173,7 +173,7 @@ struct Ranges {
     kept: Vec<ByteRange>,
     bytes: u64,
     count: u64,
-    /// Where the last one ends.
+    /// End of the last range.
     end: u64,
 }
 
@@ -206,7 +206,7 @@ impl Ranges {
         self.kept.len() as u64 == self.count
     }
 
-    /// Adds what `other` has from `start` to `end`.
+    /// Adds the part of `other` from `start` to `end`.
     fn add_from(&mut self, other: &Self, start: u64, end: u64) {
         let first = other.kept.partition_point(|range| range.start.saturating_add(range.bytes) <= start);
         for range in other.kept.iter().skip(first).take_while(|range| range.start < end) {
@@ -216,7 +216,7 @@ impl Ranges {
         }
     }
 
-    /// As it is recorded; `None`: nothing is lost.
+    /// The ranges as recorded; `None`: nothing is lost.
     fn lost(&self, position: u32) -> Option<LostRanges> {
         let listed = self.kept.iter().take(LISTED_RANGES_MAX).copied().collect();
         let Self { bytes, count: ranges, .. } = *self;
@@ -224,7 +224,7 @@ impl Ranges {
     }
 }
 
-/// Between two rounds. A container is looked at once a minute at most.
+/// Interval between two rounds. A container is looked at once a minute at most.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Bytes charged for a container: its directory and, mostly, a region or two.

@@ -84,7 +84,7 @@ impl Walk {
         })
     }
 
-    /// Goes on until the budget is spent; whether the walk is done.
+    /// Goes on until the budget is spent. Returns true if the walk is done.
     pub(super) fn go_on(&mut self, core: &Arc<Core>, budget: &Budget) -> Result<bool, EngineError> {
         loop {
             if self.reading.is_none() && !self.next(core)? {
@@ -141,7 +141,7 @@ impl Walk {
         }
         let Some(suspects) = self.suspects.of(record.namespace) else { return false };
         let store = &core.store;
-        // Where everything of it lies may be known, without reading.
+        // The places of all its chunks may be known, without reading.
         let is_spared = |disk: &DiskRecord| {
             let reach = store.reach.of(record.namespace, disk.root, &store.leftovers);
             reach.is_some_and(|reach| {
@@ -154,7 +154,7 @@ impl Walk {
         suspects.containers.is_empty() || !record.disks.iter().all(is_spared)
     }
 
-    /// Records what the restore point lacks.
+    /// Records the losses of the restore point.
     fn record(&mut self, core: &Core) -> Result<(), EngineError> {
         let Some(reading) = &self.reading else { return Ok(()) };
         let disks = (0u32..).zip(&reading.done);
@@ -334,7 +334,7 @@ impl Place<'_> {
     }
 }
 
-/// Where extent `extent` of a disk begins, or the disk ends.
+/// Offset at which extent `extent` of a disk begins, or the disk ends.
 fn end_of(disk: &DiskRecord, extent: u64) -> u64 {
     extent.saturating_mul(EXTENT_BYTES.into()).min(disk.size_bytes)
 }

@@ -129,8 +129,8 @@ impl Engine {
         needs::points_needing(&self.core, containers, go_on)
     }
 
-    /// Reads all of a container, from wherever it lies: whether it is what it should be. `None`: that cannot be told now, or
-    /// the catalog does not know it.
+    /// Reads all of a container, from wherever it is. Returns true if it is sound. `None`: that cannot be determined
+    /// now, or the catalog does not know it.
     ///
     /// # Errors
     /// When the catalog cannot be asked.
@@ -154,8 +154,8 @@ impl Engine {
         Ok(sound)
     }
 
-    /// (R4) Takes note that nothing of a container can be had, and why. Whether the catalog knows the container: of another
-    /// nothing is lost.
+    /// (R4) Notes that nothing of a container can be read, and why. Returns true if the catalog knows the container: of
+    /// any other nothing is lost.
     ///
     /// # Errors
     /// When the catalog cannot be asked.
@@ -168,7 +168,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// (R4) Looks at a container that was damaged again. Whether nothing is known to be wrong with it now.
+    /// (R4) Looks again at a container that was damaged. Returns true if no damage of it is known now.
     ///
     /// # Errors
     /// When the catalog or the index cannot be asked or written.

@@ -57,7 +57,7 @@ impl Engine {
         self.core.deciding_time_ms()
     }
 
-    /// How far that is behind the time of day, because the clock jumped; 0 as a rule.
+    /// Time by which the lock clock is behind the time of day, because the clock jumped; 0 as a rule.
     pub fn clock_jumped_ms(&self) -> i64 {
         self.core.clock_jumped_ms()
     }
@@ -229,10 +229,11 @@ impl Engine {
         reclaim::attribution::attribute(&self.core, control)
     }
 
-    /// Where the data of each restore point lies. Walks all recipes, and keeps the answer in the catalog.
+    /// Determines where the data of each restore point is: local, bucket or archive. Walks all recipes, and keeps the
+    /// answer in the catalog.
     ///
     /// # Errors
-    /// [`EngineError::Stopped`]; what cannot be read now.
+    /// [`EngineError::Stopped`]; errors of recipes that cannot be read now.
     pub fn note_places(&self, control: &ReclaimControl) -> Result<(), EngineError> {
         self.core.check_unlocked()?;
         reclaim::places::note(&self.core, control)
@@ -281,8 +282,8 @@ impl Engine {
         Arc::new(DamageReportJob::new(Arc::clone(&self.core)))
     }
 
-    /// Names what the damage that is known now costs: which bytes of which disks of which restore points. Keeps it in the
-    /// catalog and returns the first `limit` of these disks.
+    /// Names the losses by known damage: which bytes of which disks of which restore points. Keeps them in the catalog
+    /// and returns the first `limit` of these disks.
     ///
     /// # Errors
     /// When recipes cannot be read at the moment, or the catalog cannot be written.
@@ -324,7 +325,7 @@ impl Engine {
         self.scrub.pass(&self.core, pass, watch)
     }
 
-    /// How far the scrub is.
+    /// Progress of the scrub.
     ///
     /// # Errors
     /// When the catalog cannot be read.

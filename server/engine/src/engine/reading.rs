@@ -97,8 +97,8 @@ impl Engine {
         RangeReader::open(&self.core, namespace, backup, disk, offset, length)
     }
 
-    /// How a disk's extents compare with up to `depth` (at most [`HISTORY_DEPTH_MAX`](crate::HISTORY_DEPTH_MAX))
-    /// earlier restore points of its VM; `None` when none of these has the disk. Reads recipes only.
+    /// Compares a disk's extents with up to `depth` (at most [`HISTORY_DEPTH_MAX`](crate::HISTORY_DEPTH_MAX)) earlier
+    /// restore points of its VM; `None` when none of these has the disk. Reads recipes only.
     ///
     /// # Errors
     /// [`EngineError::NotFound`]; a recipe that cannot be read.
@@ -167,8 +167,8 @@ impl Engine {
         verify::verify(&self.core, namespace, backup, who, charge)
     }
 
-    /// How well data compresses and how large chunks are, from the directories of at most `max_containers`
-    /// (and `SAMPLE_MAX`) live data containers.
+    /// Compression ratio and chunk sizes, from the directories of at most `max_containers` (and `SAMPLE_MAX`) live data
+    /// containers.
     ///
     /// # Errors
     /// When the catalog or the volume cannot be read; a damaged container is left out.
@@ -277,7 +277,7 @@ impl Engine {
     }
 
     /// Ends a session of which a stream failed: nothing can come of it, and until it has ended it is in the way of the
-    /// VM's next backup. Whether it had to be ended.
+    /// VM's next backup. Returns true if it had to be ended.
     ///
     /// # Errors
     /// When the catalog cannot be written.

@@ -34,7 +34,7 @@ pub const CONTAINER_VERSION: u16 = 1;
 /// The version of containers of sealed regions, and the newest this build reads.
 pub const SEALED_VERSION: u16 = 2;
 
-/// Where the first region lies: after the header.
+/// Offset of the first region: after the header.
 pub const FIRST_REGION_OFFSET: u32 = 64;
 
 /// Bytes of the header, of each region's header and of the footer.
@@ -81,14 +81,14 @@ pub struct RegionRecord {
     pub codec: Codec,
 }
 
-/// Where the directory lies.
+/// Footer of a container, which locates the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
     pub directory_offset: u32,
     pub directory_bytes: u32,
     pub id: ContainerId,
     pub total_bytes: u32,
-    /// As in the header.
+    /// Set if its regions are sealed by agents, as in the header.
     pub sealed: bool,
 }
 
@@ -192,7 +192,7 @@ const fn class_number(class: ContainerClass) -> u8 {
 }
 
 impl Header {
-    /// As bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let raw = RawHeader {
             magic: HEADER_MAGIC.into(),
@@ -306,7 +306,7 @@ fn codec(structure: &'static str, number: u8) -> Result<Codec, FormatError> {
 }
 
 impl Footer {
-    /// As bytes.
+    /// Encodes the footer.
     pub fn encode(&self) -> [u8; FOOTER_BYTES] {
         let raw = RawFooter {
             directory_offset: self.directory_offset.into(),

@@ -89,7 +89,7 @@ impl std::fmt::Debug for Manifest {
 }
 
 impl Manifest {
-    /// As bytes.
+    /// Encodes the manifest.
     ///
     /// # Errors
     /// [`Defect::OverLimit`] when it would be longer than [`MANIFEST_MAX_BYTES`].

@@ -13,7 +13,7 @@ pub mod recipe;
 pub mod snapshot;
 pub mod sorted_run;
 
-/// Why bytes are not what they should be. A caller that knows the file adds its name.
+/// Error of decoding or encoding a structure. A caller that knows the file adds its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// Whole, but written by a newer build (A9): upgrade, nothing is damaged.

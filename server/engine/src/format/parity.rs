@@ -68,13 +68,13 @@ struct RawMember {
 /// Header of a parity blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParityHeader {
-    /// As in its name.
+    /// Number, as in its name.
     pub number: u64,
     pub repository: RepositoryId,
     pub created_ms: i64,
     /// Containers of the group.
     pub members: u8,
-    /// How many of them may be lost.
+    /// Number of containers that may be lost.
     pub spares: u8,
     /// The longest container, filled up.
     pub shard_bytes: u32,
@@ -104,19 +104,19 @@ impl ParityHeader {
         self.shard_bytes.div_ceil(WINDOW_BYTES)
     }
 
-    /// Where a window lies in a container: its first byte and its length.
+    /// Offset and length of a window in a container.
     pub fn window(&self, window: u32) -> (u32, u32) {
         let start = window.saturating_mul(WINDOW_BYTES).min(self.shard_bytes);
         (start, WINDOW_BYTES.min(self.shard_bytes - start))
     }
 
-    /// Where the parity of a window lies in the blob.
+    /// Offset of the parity of a window in the blob.
     pub fn parity_offset(&self, window: u32, spare: u8) -> u64 {
         let (start, len) = self.window(window);
         HEADER_BYTES as u64 + u64::from(start) * u64::from(self.spares) + u64::from(len) * u64::from(spare)
     }
 
-    /// Where the table lies.
+    /// Offset of the table.
     pub const fn table_offset(&self) -> u64 {
         HEADER_BYTES as u64 + self.shard_bytes as u64 * self.spares as u64
     }

@@ -86,7 +86,7 @@ pub struct PointBody {
     pub parent: Vec<u8>,
     #[prost(uint64, tag = "15")]
     pub next_container: u64,
-    /// How the repository cuts.
+    /// Chunker parameters of the repository.
     #[prost(message, optional, tag = "16")]
     pub chunker: Option<PointChunker>,
     #[prost(message, repeated, tag = "17")]
@@ -127,7 +127,7 @@ pub struct PointHold {
     pub since_ms: i64,
 }
 
-/// How a repository cuts extents into chunks; sizes in bytes.
+/// Chunker parameters of a repository; sizes in bytes.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PointChunker {
     #[prost(string, tag = "1")]
@@ -191,7 +191,7 @@ impl PointBody {
 }
 
 impl Point {
-    /// As bytes.
+    /// Encodes the point.
     ///
     /// # Errors
     /// [`Defect::OverLimit`] when it would be longer than [`POINT_MAX_BYTES`].
@@ -252,7 +252,7 @@ impl Point {
     }
 }
 
-/// How often a disk, or the name of a missing one, is in a body; `None`: it is no message.
+/// Number of disks, and of names of missing ones, in a body; `None`: it is no message.
 fn count_disks(mut body: &[u8]) -> Option<u64> {
     let mut disks = 0;
     while !body.is_empty() {

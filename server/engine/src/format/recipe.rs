@@ -25,7 +25,7 @@ const KIND_UPPER: u8 = 3;
 /// Set in a piece's 24-bit length when the piece is a run of zeros. Lengths need 23 bits (4 MiB).
 const ZERO_FLAG: u32 = 1 << 23;
 
-/// Why bytes are no recipe node.
+/// Error of decoding a recipe node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
     #[error("recipe node version {found} is newer than the {RECIPE_VERSION} this build knows")]
@@ -230,7 +230,7 @@ impl UpperPage {
     }
 }
 
-/// How long the node is that `bytes` begin with, as its header and lengths say; `None` when they begin with none.
+/// Length of the node that `bytes` begin with, by its header and lengths; `None` when they begin with none.
 pub fn node_bytes(bytes: &[u8]) -> Option<usize> {
     let kind = *bytes.first()?;
     let (header, mut body) = Reader::after_header(bytes, kind).ok()?;

@@ -24,7 +24,7 @@ pub const FOOTER_BYTES: usize = size_of::<RawFooter>();
 struct RawHeader {
     magic: U32,
     version: U16,
-    /// How the body is compressed: 1 zstd.
+    /// Compression of the body: 1 zstd.
     codec: U16,
     number: U64,
     repository: [u8; 16],
@@ -53,7 +53,7 @@ const CODEC_ZSTD: u16 = 1;
 /// Header of a catalog snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotHeader {
-    /// As in the name; the highest is the newest.
+    /// Number, as in the name; the highest is the newest.
     pub number: u64,
     pub repository: RepositoryId,
     pub created_ms: i64,

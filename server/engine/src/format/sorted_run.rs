@@ -88,7 +88,7 @@ impl ShardRange {
         self.first
     }
 
-    /// How many shards.
+    /// Number of shards.
     pub const fn count(self) -> u16 {
         self.count
     }

@@ -21,7 +21,7 @@ use crate::format::sorted_run::PAGE_BYTES;
 use crate::health::Obstacle;
 
 impl Shared {
-    /// Takes note of a bad page, if that is what the error says; whether it was not known.
+    /// Notes the bad page that an error reports, if any. Returns true if it was not known.
     pub(super) fn note(&self, error: &IndexError) -> bool {
         let Some((run, page)) = error.bad_page() else { return false };
         let news = self.bad.change(|pages| pages.entry(run).or_default().insert(page));
@@ -81,7 +81,7 @@ impl Index {
         numbers
     }
 
-    /// Adds those entries of a container that bad pages may have held and no other page has; says how many.
+    /// Adds those entries of a container that bad pages may have held and no other page has. Returns their number.
     ///
     /// # Errors
     /// As [`Index::insert_container`].
@@ -116,7 +116,7 @@ impl Index {
     /// [patched](Index::patch) in.
     ///
     /// # Errors
-    /// What maintenance failed with, or the volume's.
+    /// Errors of maintenance, or of the volume.
     pub(crate) fn drop_bad_pages(&self, bad: &BadPages) -> Result<(), IndexError> {
         // (I1) Entries that were patched in are durable before the pages that had them are given up.
         self.checkpoint()?;

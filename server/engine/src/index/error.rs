@@ -7,21 +7,21 @@ use holdfast_volume::{BlobName, VolumeError};
 
 use crate::format::{Defect, FormatError};
 
-/// Why the index could not answer or take something.
+/// Error of a look-up or change of the index.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// Nothing is lost: every entry is in a container's directory.
+    /// A file is damaged. Nothing is lost: every entry is in a container's directory.
     #[error("index file {blob}: {source}; restart the server: a start rebuilds such an index by itself")]
     Damaged { blob: BlobName, source: FormatError },
-    /// As `Damaged`, for one page.
+    /// A page is damaged, as `Damaged`.
     #[error("page {page} of index file {blob}: {source}")]
     DamagedPage { blob: BlobName, run: u64, page: u32, source: FormatError },
-    /// As `DamagedPage`, when the disk does not give it back.
+    /// A page cannot be read from the disk, as `DamagedPage`.
     #[error("page {page} of index file {blob} cannot be read: {source}")]
     UnreadablePage { blob: BlobName, run: u64, page: u32, source: VolumeError },
-    /// As `Damaged`, when the disk does not give it back.
+    /// A file cannot be read from the disk, as `Damaged`.
     #[error(
         "index file {blob} cannot be read: {source}; restart the server: a start rebuilds such an index by itself"
     )]

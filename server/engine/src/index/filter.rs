@@ -39,7 +39,7 @@ impl FilterSet {
         (tables + self.filters.capacity() * size_of::<BinaryFuse8>() + self.firsts.capacity() * 8) as u64
     }
 
-    /// How many filters.
+    /// Number of filters.
     pub(super) fn count(&self) -> usize {
         self.filters.len()
     }

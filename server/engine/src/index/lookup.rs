@@ -29,8 +29,8 @@ impl Index {
         Ok(answer)
     }
 
-    /// As [`Index::get`] for many keys: `accept` gets the key's position in `keys`, `answer` is called once
-    /// for each key, in order within every 32.
+    /// Looks up many keys, as [`Index::get`]: `accept` gets the key's position in `keys`, `answer` is called once for
+    /// each key, in order within every 32.
     ///
     /// # Errors
     /// As [`Index::get`]; keys not answered yet stay so.

@@ -110,7 +110,7 @@ impl Shard {
         Ok(Self { slots, home_slots, taken: 0 })
     }
 
-    /// Where a key would lie if nothing else were there.
+    /// Preferred slot of a key, if it is free.
     fn home(&self, prefix: u64) -> usize {
         let scaled = u128::from(prefix << SHARD_BITS) * self.home_slots as u128;
         usize::try_from(scaled >> 64).unwrap_or(0)
@@ -155,7 +155,7 @@ impl Shard {
     }
 }
 
-/// As [`Entry::order`], of a slot, whose location is inverted already.
+/// Order of a slot, as [`Entry::order`]; its location is inverted already.
 fn slot_rank(slot: &Entry) -> (u64, u32, u64) {
     let key = IndexKey(slot.key);
     (key.prefix(), key.suffix(), slot.location.get())

@@ -120,7 +120,7 @@ pub(super) fn merge(
     }
 }
 
-/// Remembers what `live` said: it may be slow, and a merge asks about few containers many times.
+/// Remembers the answers of `live`: it may be slow, and a merge asks about few containers many times.
 struct Verdicts<'a> {
     live: &'a dyn Fn(ContainerId) -> bool,
     known: std::collections::HashMap<ContainerId, bool>,

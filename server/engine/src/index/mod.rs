@@ -184,7 +184,7 @@ impl Index {
     /// Makes everything inserted so far durable and covered.
     ///
     /// # Errors
-    /// What maintenance failed with.
+    /// Errors of maintenance.
     pub fn checkpoint(&self) -> Result<(), IndexError> {
         let active = Arc::clone(&self.shared.view().active);
         let dirty = {
@@ -202,7 +202,7 @@ impl Index {
     /// Waits until nothing is left to flush or merge.
     ///
     /// # Errors
-    /// What maintenance failed with.
+    /// Errors of maintenance.
     pub fn settle(&self) -> Result<(), IndexError> {
         let shared = &self.shared;
         shared.check_failure(&mut shared.control.lock())?;
@@ -410,7 +410,7 @@ impl Bad {
         self.any() && self.pages.lock().contains_key(&run.record.run)
     }
 
-    /// Changes what is known.
+    /// Changes the known bad pages.
     fn change<T>(&self, change: impl FnOnce(&mut BadPages) -> T) -> T {
         let mut pages = self.pages.lock();
         let done = change(&mut pages);

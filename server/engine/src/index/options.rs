@@ -20,7 +20,7 @@ pub type LiveFn = Arc<dyn Fn(ContainerId) -> bool + Send + Sync>;
 
 /// Write buffer by default: two memtables of 32 MiB, 1.4 million entries each.
 pub const WRITE_BUFFER_BYTES: usize = 64 << 20;
-/// How an index behaves.
+/// Options of an index.
 #[derive(Clone)]
 pub struct IndexOptions {
     /// Memory for new entries: half for the memtable that fills, half for the one being written out. 20
@@ -122,12 +122,12 @@ pub(super) fn wide_merge(sizes: &[u64], split_entries: u64, shard_runs: usize) -
     }
 }
 
-/// How many of a shard's newest runs to merge, if any, given the sizes newest first.
+/// Number of a shard's newest runs to merge, if any, given the sizes newest first.
 pub(super) fn shard_merge(sizes: &[u64]) -> Option<usize> {
     (sizes.len() > shard_runs_max(sizes)).then(|| suffix(sizes))
 }
 
-/// How many of a shard's newest runs an arriving slice is merged with.
+/// Number of a shard's newest runs that an arriving slice is merged with.
 pub(super) fn fold(arriving: u64, sizes: &[u64]) -> usize {
     let with: Vec<u64> = std::iter::once(arriving).chain(sizes.iter().copied()).collect();
     let count = shard_merge(&with).unwrap_or(1) - 1;
@@ -192,7 +192,7 @@ impl IndexStats {
         lossy(self.filter_bytes + self.fence_bytes) / lossy(in_runs)
     }
 
-    /// How many times an entry was written on average since opening.
+    /// Average number of times an entry was written since opening.
     pub fn write_amplification(&self) -> f64 {
         lossy(self.flushed_entries + self.merged_entries) / lossy(self.flushed_entries.max(1))
     }

@@ -58,7 +58,7 @@ impl SortedRuns {
         self.wide.iter().chain(self.shards.iter().flatten())
     }
 
-    /// As the manifest keeps it.
+    /// Records of the runs, as the manifest keeps them.
     pub(super) fn records(&self) -> Vec<SortedRunRecord> {
         self.iter().map(|run| run.record).collect()
     }

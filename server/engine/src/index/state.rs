@@ -55,8 +55,8 @@ impl Coverage {
 /// Signals between callers and the maintenance thread.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// How the last maintenance failed, for those who wait for it. Whether it stays stopped is for
-    /// [`Health`](crate::health::Health) to say.
+    /// Error of the last maintenance, for those who wait for it. [`Health`](crate::health::Health) says if it stays
+    /// stopped.
     pub(super) failure: Option<Arc<IndexError>>,
     /// The thread found nothing to do and waits.
     pub(super) idle: bool,

@@ -218,7 +218,7 @@ impl ContainerAppender {
         Some(task.wait())
     }
 
-    /// Keeps what the catalog is to know of a container that is durable now.
+    /// Keeps the catalog record of a container that is durable now.
     fn count(&mut self, sealed: SealedContainer) -> Result<Directory, EngineError> {
         let total = self.sealed_bytes.checked_add(sealed.stored_bytes);
         self.sealed_bytes = total.ok_or_else(|| EngineError::Internal("stored bytes overflow".into()))?;
@@ -328,7 +328,7 @@ impl VerifyQueue {
         self.waiting.push_back(task::spawn(&self.pool, self.tenant, "verifying a region", verify));
     }
 
-    /// Forgets what is being verified.
+    /// Forgets the regions being verified.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
     }

@@ -54,7 +54,7 @@ enum Availability {
     Lost,
 }
 
-/// Why a chunk is looked up.
+/// Purpose of a look-up.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
     /// To be sent when it is not found.
@@ -79,8 +79,8 @@ impl StreamChunks {
         }
     }
 
-    /// Says whether the agent that sends from now on takes pending chunks. What an earlier one was asked again is
-    /// asked once more.
+    /// Notes that a new agent's stream sends from now on, and if it takes pending chunks. Chunks that were asked of an
+    /// earlier one are asked once more.
     pub(super) fn reopened(&mut self, takes_pending: bool) {
         self.takes_pending = takes_pending;
         self.promises.forget_asked();
@@ -301,7 +301,7 @@ impl StreamChunks {
         bytes as u64 + self.promises.memory_bytes() + self.holds.memory_bytes()
     }
 
-    /// Forgets what can be looked up again.
+    /// Forgets found chunks, which can be looked up again.
     pub(super) fn forget_found(&mut self) {
         self.found = HashMap::new();
     }

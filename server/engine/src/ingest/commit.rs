@@ -1,4 +1,4 @@
-//! How a session ends: as a backup, or as a failed run. Either is one catalog transaction.
+//! The end of a session: as a backup, or as a failed run. Either is one catalog transaction.
 
 use holdfast_catalog::{
     Attempt, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun,
@@ -82,7 +82,7 @@ fn is_refusal(error: &EngineError) -> bool {
     not_owner || matches!(error, EngineError::Catalog(Invalid { .. } | Exists { .. } | NotFound { .. }))
 }
 
-/// Removes a point that must not stay; whether it is gone.
+/// Removes a point that must not stay. Returns true if it is gone.
 fn take_back(core: &Core, prepared: &Prepared) -> bool {
     match core.volume.remove(&prepared.name) {
         Ok(()) | Err(VolumeError::NotFound { .. }) => true,
@@ -179,9 +179,9 @@ const KEPT_REASON_MAX_BYTES: usize = 500;
 /// The same for further disks of a session, in bytes.
 const REPEATED_REASON_MAX_BYTES: usize = 100;
 
-/// Keeps what a session that ended without a backup has cost, and makes its containers known: what is in
-/// them serves later backups. `who` ended it, for the audit log. To begin and give up costs an agent nearly nothing, so of a
-/// session that brought nothing there is one row; a session's reason is kept once.
+/// Records the cost of a session that ended without a backup, and makes its containers known: their chunks serve later
+/// backups. `who` ended it, for the audit log. To begin and give up costs an agent nearly nothing, so a session that
+/// brought nothing gets one row; a session's reason is kept once.
 pub(super) fn record_failure(
     core: &Core,
     session: &Session,

@@ -432,7 +432,7 @@ impl DiskState {
         ((extents, bytes) != progress).then_some(v1::Ack { extents_accepted, durable_bytes })
     }
 
-    /// Why the stream cannot go on, if so.
+    /// Reason for which the stream cannot go on; `None`: it can.
     pub(super) fn failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
@@ -474,7 +474,7 @@ impl DiskState {
         self.placing = self.placing.max(placing);
     }
 
-    /// Where everything lies that the disk refers to, and as of when that was sound; `None` when it is not known.
+    /// Containers of everything that the disk refers to, and as of when these were sound; `None` when not known.
     pub(super) fn reach(&self, parent: Option<&ParentDisk>) -> Option<Reach> {
         let mut containers = self.relies_on();
         let mut sound_as_of = self.sound_since;

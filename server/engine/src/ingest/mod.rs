@@ -1,4 +1,4 @@
-//! How a backup comes in.
+//! Ingest: the server's side of a backup.
 //!
 //! Read from the session down: [`table`] (one backup of a VM at a time) → [`start`] (a request becomes a
 //! session) → [`stream`] (one disk's messages) → [`append`] (every region is decoded and hashed before its

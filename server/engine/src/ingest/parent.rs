@@ -28,7 +28,7 @@ pub(super) struct ParentDisk {
     #[cfg(test)]
     root: Fingerprint,
     tree: TreeReader<NodeReader>,
-    /// Where all it refers to lies, if that is known.
+    /// Containers of everything it refers to, if known.
     reach: Option<Reach>,
     /// Last result of `is_spared`, and the generation of damage and number of changes to deleted containers as of which
     /// it was found.

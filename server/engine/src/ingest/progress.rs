@@ -1,4 +1,4 @@
-//! How far a disk's stream is, for readers that must not wait for it.
+//! Progress of a disk's stream, for readers that must not wait for it.
 //!
 //! A stream stores its position after each message; a reader takes what is there. The numbers may be of two
 //! neighbouring messages. Each of them only grows, but for duplicates: a chunk that another stream was to bring is new
@@ -10,7 +10,7 @@ use holdfast_proto::limits::EXTENT_BYTES;
 
 use crate::error::EngineError;
 
-/// Where a stream is.
+/// Position of a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) extents: u64,
@@ -23,7 +23,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Without what any message moves, such as one that says nothing new.
+    /// The position without the counters that any message moves, even one with no news.
     pub(super) const fn work(self) -> Self {
         Self { wire_bytes: 0, ..self }
     }
@@ -68,7 +68,7 @@ impl DiskProgress {
     }
 }
 
-/// How often an agent may claim to have read its disk. An honest one reads it once; a claim without bound
+/// Maximum number of times an agent may claim to have read its disk. An honest one reads it once; a claim without bound
 /// would make every sum it enters meaningless.
 const READS_MAX: u64 = 16;
 
@@ -157,7 +157,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Takes what the agent says it read of a disk of `size_bytes`. Nothing changes when that is refused.
+    /// Takes the agent's count of bytes read of a disk of `size_bytes`. Nothing changes when that is refused.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] for more than [`READS_MAX`] times the disk.

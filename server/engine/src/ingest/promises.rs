@@ -74,10 +74,10 @@ impl Promises {
         Ok(())
     }
 
-    /// The chunk is there, and `length` bytes long; whether it was promised.
+    /// Settles a chunk: it is there, and `length` bytes long. Returns true if it was promised.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`]: the extent that names it says that it has another length.
+    /// [`EngineError::Invalid`] if the extent that names it gives another length.
     pub(super) fn settle(&mut self, fingerprint: &Fingerprint, length: u32) -> Result<bool, EngineError> {
         let Some(promise) = self.open.get(fingerprint).copied() else { return Ok(false) };
         // (C2)

@@ -57,7 +57,7 @@ struct Kept {
     bytes: usize,
 }
 
-/// Where a chunk is: in region `number` of the stream, at `offset` of its plain bytes.
+/// Place of a chunk: in region `number` of the stream, at `offset` of its plain bytes.
 #[derive(Debug, Clone)]
 struct Place {
     number: u64,
@@ -137,7 +137,7 @@ impl Proofs {
         }
     }
 
-    /// Takes an agent's word for what an extent hashes to; proves it once all regions sent before are verified.
+    /// Takes the digest of an extent that an agent claims; proves it once all regions sent before are verified.
     ///
     /// # Errors
     /// As [`Proofs::settle`].

@@ -19,7 +19,7 @@ use crate::format::recipe::{ExtentEntry, PAGE_EXTENTS};
 use crate::recipe::{TreeReader, WalkError};
 use crate::store::{Domain, Holds, NodeReader, Reach};
 
-/// Where each disk's recipe lies, as far as that is known, for the next backup's sake.
+/// Containers of each disk's recipe, as far as known, for the next backup's sake.
 ///
 /// # Errors
 /// [`EngineError::FoundDamaged`] when something that the session relies on is lost.

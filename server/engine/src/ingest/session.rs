@@ -69,8 +69,8 @@ pub struct Starter {
     pub may_take_over: bool,
 }
 
-/// When the session ends by itself: when its agent is silent, or only says that it is there. Measured on the clock that
-/// never jumps: setting the time of day neither ends a session nor keeps it alive.
+/// Deadlines of a session: it ends by itself when its agent is silent, or only sends heartbeats. Measured on the clock
+/// that never jumps: setting the time of day neither ends a session nor keeps it alive.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// The last heartbeat.
@@ -81,9 +81,9 @@ pub(super) struct Lease {
     progress_monotonic_ms: AtomicI64,
 }
 
-/// How long an agent may only say that it is there: a backup that gets no further holds its VM, a session's slot and
-/// everything it relies on. Hours of reading unchanged data do count, as the agent reports each part. The time that it
-/// waits for its turn does not run.
+/// Maximum time in which an agent only sends heartbeats: a backup that makes no progress holds its VM, a session's slot
+/// and everything it relies on. Hours of reading unchanged data do count, as the agent reports each part. The time that
+/// it waits for its turn does not run.
 pub(crate) const STANDSTILL_SECS: i64 = 3600;
 
 /// One disk of a session.
@@ -97,7 +97,7 @@ pub(super) struct DiskSlot {
     pub(super) state: Mutex<DiskState>,
     /// Claims of `state`, for callers that must not wait for it.
     pub(super) claims: Arc<StreamClaims>,
-    /// Where the stream is, for readers that must not wait for `state`.
+    /// Position of the stream, for readers that must not wait for `state`.
     pub(super) progress: DiskProgress,
 }
 
@@ -244,7 +244,7 @@ impl Session {
         self.starter.token == token
     }
 
-    /// When the agent's last heartbeat arrived.
+    /// Time at which the agent's last heartbeat arrived.
     pub(super) fn last_seen_ms(&self) -> i64 {
         self.lease.seen_ms.load(Ordering::Relaxed)
     }
@@ -295,7 +295,7 @@ impl Session {
         self.disks.iter().flat_map(of_disk).collect()
     }
 
-    /// Holds what a stream holds while it handles a message.
+    /// Locks the state of a disk, as a stream does while it handles a message.
     #[cfg(test)]
     pub(crate) fn hold_disk(&self, disk: usize) -> impl Sized + '_ {
         self.disks[disk].state.lock()

@@ -36,7 +36,7 @@ impl DiskStream {
         Ok(Self { core, session, disk, generation, takes_pending: false })
     }
 
-    /// Says whether the agent understands pending chunks, and chunks asked again; to be said before anything else.
+    /// Sets whether the agent understands pending chunks, and chunks asked again; to be called before anything else.
     #[must_use]
     pub fn taking_pending(mut self, takes_pending: bool) -> Self {
         self.takes_pending = takes_pending;
@@ -217,10 +217,10 @@ pub struct LiveSession {
     pub namespace_name: String,
     pub vm: String,
     pub job: String,
-    /// Where the agent runs, as it says.
+    /// Host on which the agent runs, by its own account.
     pub host: String,
     pub started_ms: i64,
-    /// When the agent's last heartbeat arrived.
+    /// Time at which the agent's last heartbeat arrived.
     pub last_seen_ms: i64,
     /// In the order the agent named them.
     pub disks: Vec<LiveDisk>,

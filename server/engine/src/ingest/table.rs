@@ -93,7 +93,7 @@ impl Sessions {
             tables.by_vm.get(&key).and_then(|id| tables.by_id.get(id)).cloned()
         };
         match other {
-            // Nothing can come of it any more, and its agent may be the one who asks.
+            // It cannot become a backup, and its agent may be the one who asks.
             Some(other) if other.has_failed() => self.end_failed(core, other.id).map(drop),
             Some(other) if asked.request.take_over => self.take_over(core, &other, asked),
             Some(other) => Err(busy(&other, &asked.starter)),
@@ -167,7 +167,7 @@ impl Sessions {
         live
     }
 
-    /// Returns whether a session that has not ended makes this restore point.
+    /// Returns true if a session that has not ended makes this restore point.
     pub(crate) fn makes(&self, backup: BackupId) -> bool {
         self.0.lock().by_id.values().any(|session| session.backup == backup)
     }
@@ -229,7 +229,7 @@ impl Sessions {
         self.end_as(core, id, status, reason, None)
     }
 
-    /// Ends a session of which a stream failed, so that its VM is free for the next; whether it had to be.
+    /// Ends a session of which a stream failed, so that its VM is free for the next. Returns true if it had to be.
     pub(crate) fn end_failed(&self, core: &Core, id: SessionId) -> Result<bool, EngineError> {
         let failed = self.get(id).is_ok_and(|session| session.has_failed());
         if failed {

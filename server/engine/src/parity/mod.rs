@@ -88,7 +88,7 @@ pub struct Group {
     pub number: ContainerId,
     /// Milliseconds since the Unix epoch.
     pub created_ms: i64,
-    /// How many containers may be lost.
+    /// Number of containers that may be lost.
     pub spares: u8,
 }
 

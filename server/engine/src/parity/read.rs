@@ -53,10 +53,10 @@ pub fn read_members(
     Ok((parity.table.members, parity.blob.len()))
 }
 
-/// Reads all of a group's blob; whether it came to the end. `go_on` is told of bytes as they are read.
+/// Reads all of a group's blob. Returns true if it came to the end. `go_on` is told of bytes as they are read.
 ///
 /// # Errors
-/// As [`read_members`]. What the disk fails to read twice is damaged.
+/// As [`read_members`]. A window that the disk fails to read twice is damaged.
 pub fn prove(
     volume: &dyn Volume,
     repository: RepositoryId,
@@ -127,7 +127,8 @@ pub fn reconstruct(
     }
 }
 
-/// The bytes of the container with a number and a length. `None`: parity can make nothing of it, or it is not of the group.
+/// Reconstructs the bytes of the container with a number and a length. `None`: parity cannot, or it is not of the
+/// group.
 ///
 /// # Errors
 /// As [`read_members`].
@@ -176,7 +177,7 @@ pub fn reconstruct_bytes(
     Ok(made.then_some(Made { bytes, is_whole: false }))
 }
 
-/// Reads what can be read of pieces that lie one after the other.
+/// Reads the pieces, which lie one after the other, as far as they can be read.
 fn read_pieces<'a>(blob: &dyn Blob, start: u64, pieces: impl Iterator<Item = &'a mut [u8]>) {
     for (at, piece) in (start..).step_by(RETRY_BYTES).zip(pieces) {
         let there = usize::try_from(blob.len().saturating_sub(at)).unwrap_or(usize::MAX).min(piece.len());

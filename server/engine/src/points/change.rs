@@ -96,7 +96,7 @@ pub(crate) fn reseal_stale(
 /// A revision that was sealed ahead of its row.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Where the one before it is.
+    /// Place of the revision before it.
     before: Expected,
     revision: u32,
     name: BlobName,
@@ -161,7 +161,7 @@ pub(crate) fn settle(volume: &dyn Volume, catalog: &Catalog, ahead: &[Ahead]) ->
     Ok(())
 }
 
-/// (L5) As [`reseal_stale`], of one. Whether it was stale.
+/// (L5) Seals one stale point anew, as [`reseal_stale`]. Returns true if it was stale.
 pub(crate) fn reseal(
     volume: &dyn Volume,
     catalog: &Catalog,

@@ -67,7 +67,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// How many problems there are: one for each restore point.
+    /// Number of problems: one for each restore point.
     pub fn problem_count(&self) -> u64 {
         self.unread.len() as u64
     }
@@ -295,7 +295,7 @@ struct Differing {
 }
 
 impl Differing {
-    /// Returns whether the row says all that this revision of the point said.
+    /// Returns true if the row has everything that this revision of the point has.
     fn is_known(&self, revision: u32) -> bool {
         self.row.as_ref().is_some_and(|row| revision <= row.revision)
     }

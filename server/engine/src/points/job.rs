@@ -25,7 +25,7 @@ use crate::recovery::{self, OpenSummary};
 use crate::store::NodeReader;
 use crate::unrecorded::Unread;
 
-/// Between two looks at what could not be read.
+/// Interval between two looks at points that could not be read.
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 
 /// Extents of a recipe page: one look reads each page.
@@ -52,7 +52,7 @@ impl MissingPoints {
         Self { state: Mutex::new(State { left: left.into(), total, ..State::default() }) }
     }
 
-    /// Writes points until the budget is spent. Whether there is more.
+    /// Writes points until the budget is spent. Returns true if there is more.
     pub(crate) fn write(&self, core: &Core, budget: &Budget) -> Result<bool, EngineError> {
         loop {
             let Some(id) = self.state.lock().left.front().copied() else { break };
@@ -82,7 +82,7 @@ impl MissingPoints {
     }
 }
 
-/// (S8) Enters what the start could not.
+/// (S8) Enters the restore points that the start could not.
 ///
 /// # Errors
 /// When the catalog still takes no changes: the next call tries again. The volume's.
@@ -127,7 +127,7 @@ pub(crate) fn note_found(found: &Comparison, unread: &mut Unread) {
     unread.names = found.problems.iter().map(|problem| problem.object.clone()).collect();
 }
 
-/// (P6) Looks again at what could not be read. While backups are made, nothing else is compared.
+/// (P6) Looks again at points that could not be read. While backups are made, nothing else is compared.
 ///
 /// # Errors
 /// When the catalog takes no changes: the next call tries again. The volume's.
@@ -201,7 +201,7 @@ fn write_first(core: &Core, point: &PointRecord) -> Result<(), EngineError> {
     }
 }
 
-/// Seals what the catalog says of a restore point, above every revision that there is and above `above`.
+/// Seals the catalog's contents of a restore point, above every existing revision and above `above`.
 pub(super) fn write_anew(core: &Core, id: BackupId, above: u32) -> Result<(), EngineError> {
     core.unrecorded.check_known(&[id])?;
     core.catalog.mark_point_stale(id, above)?;

@@ -127,7 +127,7 @@ struct Expected {
     folder: BlobName,
     /// The revision on record.
     revision: u32,
-    /// There may be others elsewhere: it was being sealed anew.
+    /// Set if there may be others elsewhere: it was being sealed anew.
     scattered: bool,
 }
 
@@ -194,7 +194,7 @@ fn all_of(
     Ok(found)
 }
 
-/// How many revisions each restore point has on the volume, and the highest of them.
+/// Number of revisions of each restore point on the volume, and the highest of them.
 ///
 /// # Errors
 /// When the volume cannot be listed.

@@ -1,4 +1,4 @@
-//! Between the catalog's record of a restore point and a point's bytes.
+//! Conversion between the catalog's record of a restore point and a point's bytes.
 
 use holdfast_catalog::{
     Attempt, ChunkerParams, DetailRow, DiskRecord, LegalHold, NamespaceRecord, PointRecord, RetentionLock,

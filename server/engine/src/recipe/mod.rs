@@ -43,7 +43,7 @@ fn root_level(pages: u64) -> u8 {
     level
 }
 
-/// Where finished nodes go.
+/// Store of finished nodes.
 pub(crate) trait NodeSink {
     /// Error of storing.
     type Error;
@@ -52,7 +52,7 @@ pub(crate) trait NodeSink {
     fn put(&mut self, node: Vec<u8>) -> Result<Fingerprint, Self::Error>;
 }
 
-/// Where nodes come from.
+/// Source of nodes.
 pub(crate) trait NodeSource {
     /// Error of fetching.
     type Error;
@@ -127,7 +127,7 @@ const INTERVALS_MAX: usize = 1 << 16;
 /// such pages of 512.
 const OPEN_ENTRIES_MAX: usize = 1 << 16;
 
-/// Why an extent was refused, or the tree is not complete.
+/// Error for an extent that was refused, or a tree that is not complete.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BuildError<E> {
     #[error("extent {index} lies past the end of the disk, which has {extents} extents")]

@@ -14,7 +14,7 @@ use crate::format::recipe::{
     ExtentEntry, ExtentNode, NodeError, PAGE_CHILDREN, PAGE_EXTENTS, Page, UpperPage,
 };
 
-/// Why a recipe could not be followed.
+/// Error of following a recipe.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WalkError<E> {
     #[error("recipe node {node}: {source}")]
@@ -103,7 +103,7 @@ impl<S: NodeSource> TreeReader<S> {
         self.pages.get(&number).copied().unwrap_or(Fingerprint::ZERO)
     }
 
-    /// Why page `number` cannot be known, when a node above it cannot be read.
+    /// Reason for which page `number` cannot be known, when a node above it cannot be read.
     pub(crate) fn lost_above(&self, number: u64) -> Option<&str> {
         let lost = self.lost.iter().find(|lost| lost.pages.contains(&number));
         lost.map(|lost| &*lost.reason)
@@ -124,7 +124,7 @@ impl<S: NodeSource> TreeReader<S> {
         self.fetch_page(number).map(|page| page.entries)
     }
 
-    /// Where the nodes come from.
+    /// Source of the nodes.
     pub(crate) const fn source(&self) -> &S {
         &self.source
     }
@@ -148,7 +148,7 @@ impl<S: NodeSource> TreeReader<S> {
         self.extent_of(index, &self.entry(index)?)
     }
 
-    /// As [`TreeReader::extent`] with the entry at hand.
+    /// Node of extent, as [`TreeReader::extent`], with the entry at hand.
     pub(crate) fn extent_of(
         &self,
         index: u64,
@@ -240,7 +240,7 @@ fn pages_below(number: u64, level: u8) -> Range<u64> {
     first..first.saturating_add(pages)
 }
 
-/// How many of `width` children the next node has, after `taken` of them.
+/// Number of children of the next node, after `taken` of `width`.
 fn children_left(width: u64, taken: u64) -> usize {
     let left = width.saturating_sub(taken);
     usize::try_from(left).map_or(PAGE_CHILDREN, |left| left.min(PAGE_CHILDREN))

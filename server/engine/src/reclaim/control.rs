@@ -23,10 +23,10 @@ const REST_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Phase {
-    /// Nothing yet, or nothing any more.
+    /// Idle: not begun, or finished.
     #[default]
     Idle,
-    /// Finding what is live.
+    /// Finding live chunks and nodes.
     Marking,
     /// Finding whose the live bytes are.
     Attributing,
@@ -42,7 +42,7 @@ pub enum Phase {
     Placing,
 }
 
-/// How far the work is.
+/// Progress of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ControlProgress {
     pub phase: Phase,
@@ -66,7 +66,7 @@ pub struct Control {
     bytes_per_sec: AtomicU64,
     /// Percent of each worker's time: 1 to 100.
     share_pct: AtomicU32,
-    /// When what was read and written so far would have ended at that speed.
+    /// Time at which all bytes read and written so far would have been done at that speed.
     paid_until: Mutex<Duration>,
     phase: AtomicU8,
     done: AtomicU64,
@@ -90,7 +90,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// As fast as it goes, until told otherwise.
+    /// Creates a control without limits.
     pub fn new(timer: Arc<dyn Timer>) -> Self {
         Self {
             timer,
@@ -138,7 +138,7 @@ impl Control {
         self.share_pct.store(percent.clamp(1, 100), Ordering::Relaxed);
     }
 
-    /// How far the work is.
+    /// Progress of the work.
     pub fn progress(&self) -> ControlProgress {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let phases = [
@@ -219,11 +219,11 @@ impl Control {
     }
 }
 
-/// How one worker keeps to what a [`Control`] asks for.
+/// Keeps one worker to the limits of a [`Control`].
 #[derive(Debug)]
 pub(crate) struct Pacer<'a> {
     control: &'a Control,
-    /// When it last rested.
+    /// Time of its last rest.
     since: Duration,
 }
 

@@ -50,7 +50,7 @@ impl SlotSet {
         set
     }
 
-    /// Adds a chunk; whether it is new. One past the last is never in the set.
+    /// Adds a chunk. Returns true if it is new. One past the last is never in the set.
     pub(crate) fn insert(&mut self, number: u32) -> bool {
         if number >= self.chunks || self.is_full() {
             return false;
@@ -309,7 +309,7 @@ impl Bits {
         mask & !word.fetch_or(mask, Ordering::Relaxed)
     }
 
-    /// As [`Bits::set`], one chunk by its number. Whether it was not set.
+    /// Sets the bit of one chunk, as [`Bits::set`]. Returns true if it was not set.
     pub(super) fn set_one(&self, number: u32) -> bool {
         let (place, mask) = split(number);
         self.set(place, mask) != 0
@@ -345,7 +345,7 @@ impl<'a> AllBits<'a> {
         wanted.then(|| self.get_or_add(id, chunks))
     }
 
-    /// Nothing of a container may go.
+    /// Keeps all of a container.
     pub(super) fn keep(&self, id: ContainerId) {
         if let Some(candidate) = self.candidates.get(id) {
             self.get_or_add(id, candidate.chunks).keep.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The mark: which chunks and recipe nodes the roots refer to.
+//! The mark: finds the chunks and recipe nodes that the roots refer to.
 //!
 //! Every node is read once: its bit in [`AllBits`] says that it was met. The roots of a disk are followed from the
 //! oldest to the newest, page by page ([`Pages`]), and of a page only what differs from the one before is looked at.
@@ -8,8 +8,8 @@
 //! and for each recipe node there is (10¹⁰ references in extents of 256 are 5 MiB), the roots, and per thread a trail of
 //! 16 open containers and some decoded regions.
 //!
-//! What cannot be read makes the mark incomplete for its namespace. A chunk that known damage explains does not: it is
-//! lost already, and everything is kept of the containers that may hold it.
+//! Nodes that cannot be read make the mark incomplete for their namespace. A chunk that known damage explains does not:
+//! it is lost already, and everything is kept of the containers that may hold it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,10 +64,10 @@ pub(crate) struct Marked {
     pub(crate) references: u64,
 }
 
-/// Marks what `roots` refer to.
+/// Marks the chunks and nodes that `roots` refer to.
 ///
 /// # Errors
-/// [`EngineError::Stopped`]; what cannot be read now but is not damaged. Damage is in the answer.
+/// [`EngineError::Stopped`]; errors of data that cannot be read now but is not damaged. Damage is in the answer.
 pub(crate) fn mark(
     core: &Core,
     roots: &Roots,
@@ -88,7 +88,8 @@ pub(crate) struct Taken {
     pub(crate) recipe_bytes: u64,
 }
 
-/// Marks what `roots` refer to and `others` do not, among the candidates' data and all recipe nodes.
+/// Marks the chunks and nodes that `roots` refer to and `others` do not, among the candidates' data and all recipe
+/// nodes.
 ///
 /// # Errors
 /// As [`mark`].
@@ -435,7 +436,7 @@ fn add(lead: &mut Lead<Pending>, number: u32, taken: &mut Option<Taken>) {
     lead.kept.mask |= bit;
 }
 
-/// Writes what is pending.
+/// Writes the pending bits.
 fn leave(lead: &Lead<Pending>, taken: &mut Option<Taken>) {
     let Pending { bits: Some(bits), place, mask } = &lead.kept else { return };
     if *mask != 0 {
@@ -444,7 +445,7 @@ fn leave(lead: &Lead<Pending>, taken: &mut Option<Taken>) {
     }
 }
 
-/// Adds what these chunks take.
+/// Adds the bytes that these chunks take.
 fn count(container: &OpenContainer, place: usize, new: u64, taken: &mut Option<Taken>) {
     let Some(taken) = taken.as_mut().filter(|_| new != 0) else { return };
     let sum = match container.class() {

@@ -1,4 +1,4 @@
-//! Freeing what nothing refers to.
+//! Reclaim: frees the space of data that nothing refers to.
 //!
 //! A round looks at containers in windows, so that its memory is bounded however much is stored: [`roots`] says what
 //! counts, the [`mark`] walks it and says which chunks of a window's containers are [live](live), and what is left of

@@ -26,7 +26,7 @@ pub(super) struct Plain {
     pub(super) fingerprints: Vec<Fingerprint>,
     pub(super) lengths: Vec<u32>,
     pub(super) bytes: Bytes,
-    /// As they are stored now, when that is one region: what is encoded anew counts only when it is smaller.
+    /// The chunks as stored now, when that is one region: encoding them anew counts only when that is smaller.
     pub(super) stored: Option<VerifiedRegion>,
 }
 
@@ -158,7 +158,7 @@ pub(super) struct Checked {
 /// A region, and how many bytes were read for it.
 type Loaded = Result<(Checked, u64), ContainerError>;
 
-/// Where a region lies: a victim's place in the list, and its number.
+/// Place of a region: a victim's place in the list, and its number.
 type Place = (usize, u16);
 
 /// Regions seen and kept, alike at both ends of the channel.
@@ -190,7 +190,7 @@ impl<T> Seen<T> {
     }
 }
 
-/// Where regions come from, in the order of the pieces.
+/// Source of regions, in the order of the pieces.
 #[derive(Debug)]
 pub(super) struct Source {
     seen: Seen<Checked>,
@@ -209,7 +209,7 @@ impl Source {
     /// (R2) The region of the next piece, checked against its CRC and every fingerprint.
     ///
     /// # Errors
-    /// Why it cannot be read, where that says nothing of the region.
+    /// Errors that say nothing of the region.
     pub(super) fn region(&mut self, piece: Piece) -> Result<Taken, EngineError> {
         let place = piece.place();
         if self.seen.damaged.contains(&place) {
@@ -240,9 +240,9 @@ impl Source {
 pub(super) enum Taken {
     /// The region, and how many bytes were read for it now.
     Sound(Checked, u64),
-    /// As was found now.
+    /// Found damaged now.
     Damaged(ContainerError),
-    /// As was found before.
+    /// Found damaged before.
     Spoilt,
 }
 
@@ -257,7 +257,8 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Reads what all pieces need; ends early when no one waits for it any more, and after what says nothing of a region.
+    /// Reads the regions of all pieces; ends early when no one waits for them any more, and after an error that says
+    /// nothing of a region.
     pub(super) fn run(mut self, victims: &[Victim], pieces: &[Piece]) {
         let mut rest = pieces;
         while let Some((&piece, follow)) = rest.split_first() {
@@ -312,7 +313,7 @@ impl Loader {
     }
 }
 
-/// Where the regions end that are needed one after the other from `region` on.
+/// End of the regions that are needed one after the other from `region` on.
 fn span_end(follow: &[Piece], victim: usize, region: u16) -> u16 {
     let mut end = region + 1;
     for piece in follow {

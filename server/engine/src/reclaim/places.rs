@@ -1,5 +1,5 @@
-//! Where the data of each restore point lies: here, far away, or far away in an archive. In plain bytes, without holes and
-//! zeros, as restores find their chunks; what is lost lies nowhere.
+//! Places of the data of each restore point: local, only in the bucket, or there in an archive. In plain bytes, without
+//! holes and zeros, as restores find their chunks; lost chunks are in no place.
 //!
 //! One walk over all recipes. Pages and extents that restore points share are looked up once, as far as they are remembered.
 
@@ -70,7 +70,7 @@ struct Look<'a> {
 
 type Tree = TreeReader<NodeReader>;
 
-/// Where a walk is.
+/// Position of a walk.
 struct Within {
     namespace: NamespaceId,
     domain: Domain,

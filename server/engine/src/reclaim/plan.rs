@@ -95,7 +95,7 @@ impl Piece {
     }
 }
 
-/// When a restore reads which live chunk of the victims.
+/// Order in which a restore reads the live chunks of the victims.
 #[derive(Debug, Default)]
 pub(crate) struct ReadOrder {
     /// By victim and chunk number; `u32::MAX`: not read by it.
@@ -104,7 +104,7 @@ pub(crate) struct ReadOrder {
 }
 
 impl ReadOrder {
-    /// Nothing is read yet.
+    /// Creates an order in which nothing is read yet.
     pub(crate) fn new(victims: &[Victim]) -> Self {
         let ranks = victims.iter().map(|victim| vec![u32::MAX; victim.live.chunks() as usize]).collect();
         Self { ranks, next: 0 }
@@ -130,9 +130,9 @@ impl ReadOrder {
         ranks.unwrap_or_default()
     }
 
-    /// When a region is read, if its chunks are read together: the middle half of them within about as many reads as
-    /// it has chunks, or none at all. So a few that the disk also has elsewhere do not matter. A region of a small run,
-    /// with a little of every part of its disk, is not read together.
+    /// Rank of a region whose chunks are read together: the middle half of them within about as many reads as it has
+    /// chunks, or none at all. `None`: they are not. So a few that the disk also has elsewhere do not matter. A region
+    /// of a small run, with a little of every part of its disk, is not read together.
     fn rank_of_region(&self, victim: usize, numbers: &Range<u32>) -> Option<u32> {
         let mut sorted = self.ranks(victim, numbers).to_vec();
         sorted.sort_unstable();
@@ -311,7 +311,7 @@ pub(crate) struct Batch {
     pub(crate) chosen: Vec<Chosen>,
 }
 
-/// Groups what was chosen. Within a group, containers that were written one after the other stay together.
+/// Groups the chosen containers. Within a group, containers that were written one after the other stay together.
 pub(crate) fn batches(mut chosen: Vec<Chosen>) -> Vec<Batch> {
     let group = |one: &Chosen| (one.namespace, one.class == ContainerClass::Recipe, one.vm);
     chosen.sort_by_key(|one| (group(one), one.id));
@@ -393,7 +393,7 @@ impl Batch {
     }
 }
 
-/// Where a live chunk is: victim and number.
+/// Place of a live chunk: victim and number.
 type Places = HashMap<Fingerprint, (u32, u32), BuildHasherDefault<FingerprintHasher>>;
 
 struct Walk<'a> {

@@ -33,7 +33,7 @@ use crate::error::EngineError;
 use crate::rewrite::{self, Rewriter, record_of};
 use crate::space::Purpose;
 
-/// How chunks are written.
+/// Options of a copy.
 #[derive(Debug, Default)]
 pub(crate) struct RepackOptions {
     /// Level at which all regions are compressed anew, where that makes them smaller. `None`: regions that are live as
@@ -52,7 +52,7 @@ pub(crate) struct RepackOptions {
 pub(crate) struct Copied {
     /// Sealed, durable, in the index; the catalog does not know them.
     pub(crate) containers: Vec<ContainerRecord>,
-    /// Victims of which nothing live is missing from `containers`.
+    /// Victims whose live chunks are all in `containers`.
     pub(crate) complete: Vec<ContainerId>,
     /// Regions that could not be copied; noted as damage.
     pub(crate) damaged: Vec<(ContainerId, u16)>,
@@ -121,7 +121,7 @@ pub(crate) fn copy_forward(
     })
 }
 
-/// How many chunks of which victim are in a region.
+/// Number of chunks in a region, by victim.
 type Parts = Vec<(usize, u32)>;
 
 struct Repack<'a> {
@@ -390,7 +390,7 @@ fn chosen_of(row: &ContainerRecord) -> Chosen {
     Chosen { id: row.id, class: row.class, namespace: row.namespace, vm: None, live: SlotSet::full(chunks) }
 }
 
-/// Returns whether some of its regions gain; `None`: it cannot be read, or must not be relied on.
+/// Returns true if some of its regions gain; `None`: it cannot be read, or must not be relied on.
 fn worth(
     core: &Core,
     row: &ContainerRecord,

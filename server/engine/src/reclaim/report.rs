@@ -35,9 +35,9 @@ pub struct ReclaimOptions {
     pub squeeze: Option<Squeeze>,
     /// Gives up local copies of what only old restore points need, where there are others far away.
     pub moving: Option<Moving>,
-    /// Moves what lies far away alone to an archive.
+    /// Moves containers that are only in the bucket to an archive.
     pub freezing: Option<Freezing>,
-    /// Says what a round would do, and changes nothing.
+    /// Reports what a round would do, and changes nothing.
     pub dry_run: bool,
 }
 
@@ -124,7 +124,7 @@ pub struct ReclaimReport {
     /// Containers that lie far away alone now, and their bytes.
     pub moved_containers: u64,
     pub moved_bytes: u64,
-    /// Why no more were moved, if something failed.
+    /// Reason for which no more were moved, if something failed.
     pub moving_failed: Option<String>,
     /// Containers that lie in an archive now, and their bytes.
     pub frozen_containers: u64,
@@ -134,12 +134,12 @@ pub struct ReclaimReport {
     pub kept_back_bytes: u64,
     /// Containers with which something is wrong where they lie.
     pub unfrozen_containers: u64,
-    /// Why no more were moved there, if something failed.
+    /// Reason for which no more were moved to the archive, if something failed.
     pub freezing_failed: Option<String>,
     /// References to chunks that were followed.
     pub references: u64,
     pub marked_ms: u64,
-    /// Why something stayed that may be dead.
+    /// Reasons for which containers stayed that may be dead.
     pub incomplete: Vec<Incomplete>,
 }
 
@@ -224,7 +224,7 @@ pub(super) fn freed_in_windows(
     }
 }
 
-/// How far a round is, for tests that do something in between.
+/// Steps of a round, for tests that act in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RoundStep {
     /// Chunks that sessions hold are kept, and their containers are known.

@@ -34,8 +34,8 @@ pub(crate) struct Root {
     pub(crate) size_bytes: u64,
     /// All zero for a disk without data.
     pub(crate) fingerprint: Fingerprint,
-    /// When the restore point was committed, as the clock said. Nothing but speed, and which of two is called the
-    /// older, depends on it.
+    /// Time when the restore point was committed, by the clock. Only speed, and which of two is called the older,
+    /// depend on it.
     pub(crate) committed_ms: i64,
 }
 
@@ -183,7 +183,7 @@ pub(super) struct Pages<'a> {
 struct Next<'a> {
     batches: Box<dyn Iterator<Item = &'a [Root]> + Send + 'a>,
     ready: VecDeque<PageTask<'a>>,
-    /// Roots of which nothing can be followed, and why.
+    /// Roots that cannot be followed at all, and why.
     lost: Vec<(&'a Root, String)>,
 }
 
@@ -245,7 +245,7 @@ impl<'a> Pages<'a> {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Roots of which nothing could be followed, and why.
+    /// Roots that could not be followed at all, and why.
     pub(super) fn into_lost(self) -> Vec<(&'a Root, String)> {
         self.next.into_inner().lost
     }

@@ -45,7 +45,7 @@ pub(crate) fn run(
     run_watched(core, sessions, options, control, &|_| {})
 }
 
-/// As [`run`], and tells of each step.
+/// Runs a round, as [`run`], and reports each step.
 pub(crate) fn run_watched(
     core: &Core,
     sessions: &Sessions,
@@ -203,7 +203,7 @@ impl<'a> Round<'a> {
         sweep.run(&roots, &live)
     }
 
-    /// How much damage was known before the mark, by namespace.
+    /// Damage known before the mark, by namespace.
     fn generations(&self, candidates: &Candidates) -> BTreeMap<NamespaceId, u64> {
         let namespaces = candidates.iter().map(|candidate| candidate.namespace);
         namespaces.map(|namespace| (namespace, self.core.store.damage_generation(namespace))).collect()

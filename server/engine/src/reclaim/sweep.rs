@@ -253,7 +253,7 @@ impl<'a> Sweep<'a> {
         live.iter().map(|number| shares.bytes(&open, number)).sum()
     }
 
-    /// Deletes what was found.
+    /// Deletes the dead containers, and copies the sparse ones.
     pub(super) fn run(mut self, roots: &Roots, map: &LiveMap) -> Result<(), EngineError> {
         self.choose_more(map)?;
         if self.options.dry_run {

@@ -63,13 +63,13 @@ impl FreezingRule {
 }
 
 impl Freezing {
-    /// How old a restore point must be.
+    /// Minimum age of a restore point, in days.
     fn days_of(&self, point: &BackupRecord) -> u32 {
         let rule = self.rules.iter().find(|rule| rule.covers(point));
         rule.and_then(|rule| rule.min_age_days).unwrap_or(self.min_age_days)
     }
 
-    /// How old they must be at least.
+    /// Lowest minimum age, in days.
     fn days_min(&self) -> u32 {
         self.rules.iter().filter_map(|rule| rule.min_age_days).fold(self.min_age_days, u32::min)
     }
@@ -110,10 +110,10 @@ impl Old {
     }
 }
 
-/// Moves what may be moved; within a round. `roots`: everything that counts, what is in use included.
+/// Moves containers to the archive; within a round. `roots`: everything that counts, recipes in use included.
 ///
 /// # Errors
-/// The catalog's, and [`EngineError::Stopped`]. What the place far away fails with ends it, and is in the report.
+/// The catalog's, and [`EngineError::Stopped`]. An error of the bucket ends it, and is in the report.
 pub(super) fn freeze(
     core: &Core,
     freezing: &Freezing,
@@ -192,7 +192,7 @@ impl Lasting {
     fn keeps_back(&self, candidate: &Candidate, report: &mut ReclaimReport) -> bool {
         let Some(Marked { incomplete, live, .. }) = &self.0 else { return false };
         let lasts = live.get(candidate.id).is_some_and(|chunks| !chunks.is_empty());
-        // Where not all recipes could be followed, it cannot be told.
+        // If not all recipes could be followed, it cannot be determined.
         if !lasts && !incomplete.contains_key(&candidate.namespace) {
             report.kept_back_containers += 1;
             report.kept_back_bytes += candidate.stored_bytes;
@@ -252,10 +252,10 @@ fn freeze_one(core: &Core, candidate: &Candidate, report: &mut ReclaimReport) ->
     }
 }
 
-/// Moves what may be moved.
+/// Removes containers from the local volume, so that only the bucket has them.
 ///
 /// # Errors
-/// The catalog's, and [`EngineError::Stopped`]. What the place far away fails with ends the moving, and is in the report.
+/// The catalog's, and [`EngineError::Stopped`]. An error of the bucket ends the moving, and is in the report.
 pub(super) fn move_away(
     core: &Core,
     moving: &Moving,
@@ -329,7 +329,7 @@ fn move_one(
     let evicted = core.volume.evict(container.name(), container.ends());
     match evicted {
         Ok(true) => {
-            // As long as its file is open, its room is not free.
+            // While its file is open, its room is not free.
             core.store.containers.remove(candidate.id);
             report.moved_containers += 1;
             report.moved_bytes += candidate.stored_bytes;

@@ -1,4 +1,4 @@
-//! Where chunks lie, found fast: what was stored together is referred to together.
+//! Fast look-up of chunks: those that were stored together are referred to together.
 //!
 //! A [`Trail`] is what one extent (or one page) has met so far. The next chunk is looked for right behind the one found
 //! before in the same container, which costs one comparison of 32 bytes; then in the containers of the trail; then in

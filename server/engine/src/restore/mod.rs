@@ -1,4 +1,4 @@
-//! How data comes back: `disk` for whole disks with look-ahead, `range` for any bytes of one.
+//! Restores: `disk` for whole disks with look-ahead, `range` for any bytes of one.
 //!
 //! `plan` turns a window of extents into reads ordered by container and offset, `windows` one after another; `disk` keeps
 //! several of the reads in flight. A region is sent as it is stored; one of which little is needed is decoded here and only

@@ -19,7 +19,7 @@ use crate::store::NodeReader;
 pub enum OnDamage {
     /// Ends with the error.
     End,
-    /// Says what is missing, and goes on.
+    /// Reports the loss, and goes on.
     Report,
 }
 

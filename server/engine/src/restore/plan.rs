@@ -125,7 +125,7 @@ pub(super) fn plan_window(
     Ok(WindowPlan { layout: window, lost, jobs: into_jobs(located) })
 }
 
-/// Where a chunk is: its place, and its offset in its region's plain bytes.
+/// Location of a chunk, and its offset in its region's plain bytes.
 fn locate(
     disk: &OpenDisk,
     wanted: &Wanted,
@@ -143,7 +143,7 @@ fn locate(
     if let Some(first) = &found
         && is_passed_over(disk, first, looked_at)
     {
-        // Where there is no other, the agent says that it is damaged.
+        // If there is no other, the agent reports the damage.
         found = another(disk, fingerprint, looked_at)?.or(found);
     }
     let found = found.ok_or_else(|| {

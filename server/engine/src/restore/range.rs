@@ -60,7 +60,7 @@ impl RangeReader {
         })
     }
 
-    /// Reads what the extent at `offset` has of the range.
+    /// Reads the part of the range in the extent at `offset`.
     fn read_extent(&mut self) -> Result<(), EngineError> {
         let index = self.offset / u64::from(EXTENT_BYTES);
         let start = index * u64::from(EXTENT_BYTES);

@@ -34,7 +34,7 @@ impl Windows {
         Self { disk: Arc::clone(disk), next_extent, end_extent, on_damage, planning: None, recent }
     }
 
-    /// Where the next window that is not being planned begins.
+    /// First extent of the next window that is not being planned.
     pub(super) const fn next_extent(&self) -> u64 {
         self.next_extent
     }
@@ -47,7 +47,7 @@ impl Windows {
     /// The next window, once it is planned; `None` after the last. The one after it is begun.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Error of reading the recipe.
     pub(super) fn next(&mut self, tenant: Tenant) -> Result<Option<WindowPlan>, EngineError> {
         let Some(planning) = self.planning.take().or_else(|| self.begin(tenant)) else { return Ok(None) };
         let Planning { plan, recent } = planning.wait()?;

@@ -15,13 +15,13 @@ use crate::jobs::{Budget, Job, JobError, JobProgress, Step};
 /// Rest after a step when the pass is ahead of its time: a small repository is read at 1 MiB/s, not in a month.
 const REST_MAX: Duration = Duration::from_secs(60);
 
-/// Between two looks while others need the disk, or work on the pass themselves.
+/// Interval between two looks while others need the disk, or work on the pass themselves.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Between two looks while the volume is full, or the repository takes no writes.
+/// Interval between two looks while the volume is full, or the repository takes no writes.
 const FULL_WAIT: Duration = Duration::from_secs(60);
 
-/// Between two looks at whether a pass is due.
+/// Interval between two looks whether a pass is due.
 const IDLE_WAIT: Duration = Duration::from_secs(600);
 
 /// (V4) A pass is late when it is behind its time by more than this part of it: three days of thirty. A server that is
@@ -63,7 +63,7 @@ impl ScrubJob {
         i64::from(self.days).saturating_mul(DAY_MS)
     }
 
-    /// How far the pass is ahead of its time; negative: behind.
+    /// Time by which the pass is ahead; negative: behind.
     fn ahead_ms(&self, status: ScrubStatus) -> i64 {
         let period_ms = self.period_ms();
         // Set back: as if it began now.

@@ -1,16 +1,16 @@
 //! The scrub: reads everything again, in the background, so that what rots is found while it can still be healed.
 //!
 //! A pass reads every region of every container (checksum, decode, fingerprints), then compares the extents of every
-//! restore point with their digests. What is found damaged is noted as damage is anywhere (R4), so the next backup
-//! brings it again; what is sound gets the time at which it proved so. A pass is spread over a number of days; it slows
-//! down to nothing while others need the disk, unless it is late (V4), or while the disk is full.
+//! restore point with their digests. Damage is noted as anywhere (R4), so the next backup sends the chunks again; a
+//! sound place gets the time at which it proved so. A pass is spread over a number of days; it slows down to nothing
+//! while others need the disk, unless it is late (V4), or while the disk is full.
 //!
 //! A person may ask for a pass: one is begun anew and made without the rests. It is the same pass to all others: there is
 //! one at a time, and what works on it, this job or a task, holds it.
 //!
-//! What is proved is kept in memory for a minute at most and written with the place in one transaction, so a crash
-//! costs reading the last minute's containers again and claims nothing that was not read. A container that is deleted
-//! while it is read is a miss, never damage.
+//! Proofs are kept in memory for a minute at most and written with the position in one transaction, so a crash costs
+//! reading the last minute's containers again and claims nothing that was not read. A container that is deleted while
+//! it is read is a miss, never damage.
 //!
 //! | file | open it for |
 //! |---|---|
@@ -80,15 +80,15 @@ pub trait ScrubWatch {
     fn told(&mut self, status: &ScrubStatus, found: ScrubFindings, news: Vec<String>);
 }
 
-/// How the scrub is.
+/// Status of the scrub.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScrubStatus {
     /// Passes begun so far.
     pub pass: u64,
     pub phase: ScrubPhase,
-    /// When the pass began; 0: none did.
+    /// Start of the pass; 0: none has begun.
     pub began_ms: i64,
-    /// When the last whole pass ended.
+    /// End of the last whole pass.
     pub ended_ms: Option<i64>,
     /// Containers, or restore points, that this phase is done with, as far as can be told.
     pub done: u64,
@@ -101,12 +101,12 @@ pub struct ScrubStatus {
 pub(crate) struct Scrub {
     /// Held by the job or the task that works on the pass, for as long as it does.
     work: Mutex<Option<Work>>,
-    /// As of the last piece of work.
+    /// Status as of the last piece of work.
     status: Mutex<ScrubStatus>,
 }
 
 impl Scrub {
-    /// As of the last piece of work of this process.
+    /// Status as of the last piece of work of this process.
     pub(crate) fn status(&self, core: &Core) -> Result<ScrubStatus, EngineError> {
         let status = *self.status.lock();
         if status.pass > 0 {
@@ -124,7 +124,7 @@ impl Scrub {
         }
     }
 
-    /// Writes what is kept in memory, for a stop.
+    /// Writes the proofs kept in memory, for a stop.
     pub(crate) fn write(&self, core: &Core) -> Result<(), EngineError> {
         match &mut *self.work.lock() {
             Some(work) => work.write_if_due(core, true),
@@ -241,7 +241,7 @@ fn prove_parity(
         return Ok((Proof::Gone, reason));
     }
     let is_damaged = proof == Proof::Damaged;
-    // Where so much is missing that it is taken for absent, nothing is kept of it.
+    // While so much is missing that it is taken for absent, none of it is recorded.
     if is_damaged != was_damaged && core.store.absence().is_none() {
         core.catalog.mark_parity_group(number, is_damaged)?;
     }

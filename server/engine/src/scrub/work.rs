@@ -1,4 +1,4 @@
-//! Where the scrub is, and what it does next: containers and parity by number, then restore points by VM and commit number.
+//! Position of the scrub, and its order: containers and parity by number, then restore points by VM and commit number.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::jobs::Budget;
 const KEPT_MAX: usize = 1024;
 const KEPT_MS: i64 = 60_000;
 
-/// How often a piece that fails for the moment is tried again before the scrub goes on without it.
+/// Number of tries of a piece that fails for the moment, before the scrub goes on without it.
 pub(super) const TRIES: u32 = 3;
 
 /// Maximum number of findings kept, in sentences, until they are reported.
@@ -49,7 +49,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Where an earlier process was.
+    /// Loads the position of an earlier process.
     pub(super) fn load(core: &Core) -> Result<Self, EngineError> {
         let all = core.catalog.proof_summary()?;
         Ok(Self {
@@ -319,7 +319,7 @@ impl Work {
         Ok(Next::More)
     }
 
-    /// Writes what was proved, and the place, when it is time to or `now`; nothing when nothing was done since.
+    /// Writes the proofs and the position, when it is time to or `now`; nothing when nothing was done since.
     pub(super) fn write_if_due(&mut self, core: &Core, now: bool) -> Result<(), EngineError> {
         let kept = self.kept.containers.len() + self.kept.backups.len();
         let late = self

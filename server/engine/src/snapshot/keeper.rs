@@ -1,4 +1,4 @@
-//! When a snapshot is made, and how many are kept.
+//! Schedule of snapshots, and their retention.
 //!
 //! One an hour in which something changed; and one soon after tokens, owners or quotas changed, which no restore point
 //! tells of. Of the latter only the newest is kept: a later snapshot takes its place, so the others still go back for
@@ -17,10 +17,10 @@ use crate::error::EngineError;
 use crate::jobs::{Budget, Job, JobError, Step, StopFlag};
 use crate::space::{Grant, Purpose};
 
-/// Between two snapshots of anything that changed.
+/// Interval between two snapshots of anything that changed.
 const INTERVAL_MS: i64 = 3_600_000;
 
-/// Between two looks at whether tokens, owners or quotas changed.
+/// Interval between two looks for changes of tokens, owners or quotas.
 const LOOK: Duration = Duration::from_secs(20);
 
 /// Such changes are waited for until none came between two looks, but no longer than this after the first was seen. So
@@ -34,7 +34,7 @@ const PAUSE_TIMES: i64 = 10;
 /// A snapshot for which there is no room is tried again after this.
 const NO_ROOM_WAIT_MS: i64 = 600_000;
 
-/// When the latest snapshot was made; one is made at a time.
+/// State of the latest snapshot; one is made at a time.
 #[derive(Debug)]
 pub(crate) struct Snapshots(Mutex<Latest>);
 
@@ -46,9 +46,9 @@ struct Latest {
     assumed: Option<u64>,
     /// The audit log was looked at up to this entry.
     looked: u128,
-    /// When a change of tokens, owners or quotas was seen first that it does not hold.
+    /// Time when a change of tokens, owners or quotas was first seen that it does not hold.
     waiting_since_ms: Option<i64>,
-    /// When the next is due that holds anything that changed; `None`: at once.
+    /// Time when the next is due that holds anything that changed; `None`: at once.
     due_ms: Option<i64>,
     /// None out of turn before.
     not_before_ms: i64,
@@ -174,7 +174,7 @@ fn take_if_due(latest: &mut Latest, core: &Core, stop: &StopFlag) -> Result<Opti
     Ok(None)
 }
 
-/// How a snapshot is made.
+/// Inputs of making a snapshot.
 struct Making<'a> {
     volume: &'a dyn Volume,
     /// Out of turn.

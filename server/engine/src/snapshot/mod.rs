@@ -37,7 +37,7 @@ fn parse(name: &BlobName) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// The snapshots on a volume, the newest first; whether they can be read is not looked at.
+/// The snapshots on a volume, the newest first; they are not read.
 ///
 /// # Errors
 /// When the volume cannot be listed.

@@ -75,7 +75,7 @@ pub(crate) struct ChunkStore {
     pub(super) losses: Losses,
     /// A container was passed by whose key is missing (K7).
     pub(super) met_passed_by: AtomicBool,
-    /// Where the chunks of recent recipes lie.
+    /// Containers of the chunks of recent recipes.
     pub(crate) reach: ReachMemory,
     /// The repair of the index, when one is under way.
     pub(super) repair: Mutex<Option<Repair>>,

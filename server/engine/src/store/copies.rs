@@ -44,7 +44,7 @@ impl ChunkStore {
         failure.map_or_else(|| copies.into_iter().collect(), Err)
     }
 
-    /// Returns whether the region that a copy lies in has just this payload. What cannot be read has not.
+    /// Returns true if the region that a copy is in has exactly this payload. False for one that cannot be read.
     pub(crate) fn has_payload(&self, copy: &Found, payload: &[u8]) -> bool {
         let (open, region) = (&copy.container, copy.location.region);
         open.directory().region(region).is_some_and(|record| record.stored_bytes as usize == payload.len())

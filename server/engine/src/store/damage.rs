@@ -28,7 +28,7 @@ pub(super) type Findings = BTreeMap<Option<u16>, String>;
 #[derive(Debug)]
 struct Known {
     findings: Findings,
-    /// When it was looked at last, on the clock that never jumps.
+    /// Time of the last look, on the clock that never jumps.
     looked_ms: i64,
     /// Namespace whose chunks are in it; `None`: not known, so possibly anyone's.
     namespace: Option<NamespaceId>,
@@ -94,7 +94,7 @@ impl State {
         true
     }
 
-    /// Returns whether it had healed.
+    /// Returns true if it was healed.
     fn reopen(&mut self, container: ContainerId) -> bool {
         let Some(known) = self.known.get_mut(&container).filter(|known| known.healed) else { return false };
         known.healed = false;
@@ -233,7 +233,7 @@ impl DamageSet {
         due
     }
 
-    /// Forgets what proved sound.
+    /// Forgets the places that proved sound.
     pub(super) fn clear(&self, container: ContainerId, sound: &[Option<u16>]) {
         let mut state = self.state.write();
         let Some(known) = state.known.get_mut(&container) else { return };
@@ -249,7 +249,8 @@ impl DamageSet {
         self.state.write().reopen(container)
     }
 
-    /// Every chunk of these findings, which were all there were, has another sound copy. Whether that still was all.
+    /// Marks the damage healed: every chunk of these findings, which were all, has another sound copy. Returns false if
+    /// there are others by now.
     pub(super) fn heal(&self, container: ContainerId, findings: &Findings) -> bool {
         let mut state = self.state.write();
         let Some(known) = state.known.get_mut(&container) else { return false };
@@ -300,8 +301,8 @@ impl Losses {
         Self { health, on_loss, missing: Mutex::default(), reason: OnceLock::new() }
     }
 
-    /// Counts a missing container. Whether it may be remembered as lost; `total` says how many containers
-    /// there should be.
+    /// Counts a missing container. Returns true if it may be remembered as lost; `total` returns the number of
+    /// containers there should be.
     pub(super) fn is_believed(&self, container: ContainerId, total: impl FnOnce() -> u64) -> bool {
         match self.on_loss {
             OnLoss::Accept => return true,
@@ -336,7 +337,7 @@ impl Losses {
         self.missing.lock().remove(&container);
     }
 
-    /// Why writing has stopped, when too many are missing.
+    /// Reason for which writing has stopped, when too many are missing.
     pub(super) fn reason(&self) -> Option<&str> {
         self.reason.get().map(String::as_str)
     }
@@ -378,7 +379,7 @@ impl Reported {
         self.regions.read().values().flatten().copied().collect()
     }
 
-    /// How many a namespace has.
+    /// Number of reported regions of a namespace.
     pub(super) fn count(&self, namespace: NamespaceId) -> usize {
         let any = self.any.load(Ordering::Acquire);
         if any { self.regions.read().get(&namespace).map_or(0, BTreeSet::len) } else { 0 }
@@ -395,7 +396,7 @@ impl Reported {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Forgets those that `goes` says yes to.
+    /// Forgets the regions for which `goes` returns true.
     pub(super) fn forget(&self, goes: impl Fn(ContainerId, u16) -> bool) {
         if !self.any.load(Ordering::Acquire) {
             return;

@@ -33,7 +33,7 @@ struct Sets {
 }
 
 impl Gone {
-    /// From now on no one begins to count on the container. Whether that is news.
+    /// Refuses the container: from now on no one begins to rely on it. Returns true if that is news.
     pub(super) fn refuse(&self, id: ContainerId) -> bool {
         let mut sets = self.sets.write();
         let is_news = !sets.gone.contains(id.get()) && sets.refused.insert(id.get());

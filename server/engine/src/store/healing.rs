@@ -62,7 +62,7 @@ impl ChunkStore {
         self.catalog.parity_group_of(container)?.map_or(Ok(false), |group| self.needs_parity(group))
     }
 
-    /// (R4) Closes the damage of a container when every chunk of it is found elsewhere. Whether it was closed.
+    /// (R4) Closes the damage of a container when every chunk of it is found elsewhere. Returns true if it was closed.
     ///
     /// # Errors
     /// When the index or the catalog fails; the next call tries again.
@@ -118,8 +118,8 @@ impl ChunkStore {
         }
     }
 
-    /// (N6) Forgets what an agent said of a region once each chunk of it has a copy of which none did: backups need not send
-    /// it any more. Both copies stay (N7).
+    /// (N6) Forgets an agent's report of a region once each chunk of it has a copy that was not reported: backups need
+    /// not send it any more. Both copies stay (N7).
     ///
     /// # Errors
     /// When the index or the catalog fails; the next call tries again.
@@ -142,7 +142,7 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Returns whether each chunk in the damaged regions is found; a place that is damaged is no find.
+    /// Returns true if each chunk in the damaged regions is found in a sound place.
     fn has_copies(
         &self,
         open: &OpenContainer,
@@ -205,7 +205,7 @@ impl ChunkStore {
         containers: &[Leftover],
         answer: Result<(), CatalogError>,
     ) -> Result<(), EngineError> {
-        // When writing has stopped it is unknown what the catalog says, and the next start may delete them.
+        // When writing has stopped, the catalog's contents are unknown, and the next start may delete them.
         if let Err(error) = &answer
             && !error.stops_writes()
         {
@@ -232,7 +232,7 @@ impl ChunkStore {
         self.unlink(volume, &names)
     }
 
-    /// (D2) Finishes what an earlier process condemned.
+    /// (D2) Finishes the deletions of containers that an earlier process condemned.
     ///
     /// # Errors
     /// As [`ChunkStore::delete`]; nothing is found in these containers all the same.

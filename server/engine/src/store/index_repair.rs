@@ -24,14 +24,14 @@ const PIECE_CONTAINERS: usize = 64;
 const CONTAINER_BYTES: u64 = 168 << 10;
 
 impl ChunkStore {
-    /// How far the repair is, in containers: done, and all; `None` when none is needed.
+    /// Progress of the repair, in containers: done, and all; `None` when none is needed.
     pub(crate) fn repair_progress(&self) -> Option<(u64, u64)> {
         let RepairProgress { done, total } = &self.repair_progress;
         let load = |of: &AtomicU64| of.load(Ordering::Relaxed);
         (!self.index.is_whole()).then(|| (load(done).min(load(total)), load(total)))
     }
 
-    /// Goes on with the repair of the index, if it needs one; whether it is whole.
+    /// Goes on with the repair of the index, if it needs one. Returns true if it is whole.
     ///
     /// # Errors
     /// When containers cannot be read now, or the index cannot be written; the next step tries again.

@@ -108,7 +108,7 @@ struct Repair {
     left: RoaringTreemap,
 }
 
-/// How far it is, for readers that must not wait for a step.
+/// Progress of the repair, for readers that must not wait for a step.
 #[derive(Debug, Default)]
 struct RepairProgress {
     done: AtomicU64,

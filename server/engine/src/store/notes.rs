@@ -54,7 +54,7 @@ impl ChunkStore {
         self.damage.findings(container).into_iter().collect()
     }
 
-    /// Why writing has stopped, when more containers are missing than are believed to be lost.
+    /// Reason for which writing has stopped, when more containers are missing than are believed to be lost.
     pub(crate) fn absence(&self) -> Option<&str> {
         self.losses.reason()
     }
@@ -115,7 +115,7 @@ impl ChunkStore {
         self.reported.of(namespace).into_iter().any(|(container, _)| is_within(container))
     }
 
-    /// How many regions of a namespace agents reported.
+    /// Number of regions of a namespace that agents reported.
     pub(crate) fn reported_count(&self, namespace: NamespaceId) -> usize {
         self.reported.count(namespace)
     }
@@ -212,7 +212,7 @@ impl ChunkStore {
     /// Opens a container afresh and compares its length with the catalog's.
     ///
     /// # Errors
-    /// What is wrong with it as a whole.
+    /// Error of the container as a whole.
     pub(crate) fn open_afresh(&self, record: &ContainerRecord) -> Result<Arc<OpenContainer>, ContainerError> {
         // A cached container may be older than the damage, or than the repair.
         self.containers.remove(record.id);
@@ -232,8 +232,8 @@ impl ChunkStore {
         !self.is_damaged(location)
     }
 
-    /// (R4) Looks at what is known to be damaged in a container and forgets what proves sound: the container when
-    /// its length, header, footer and directory are right, a region when its payload decodes to its fingerprints.
+    /// (R4) Checks the known damage of a container again and forgets places that prove sound: the container when its
+    /// length, header, footer and directory are right, a region when its payload decodes to its fingerprints.
     ///
     /// # Errors
     /// When catalog or index cannot be asked or written; the next look tries again.
@@ -264,7 +264,7 @@ impl ChunkStore {
         Ok(self.catalog.clear_damage(container, &sound)?)
     }
 
-    /// Forgets what is known of a container that was condemned.
+    /// Forgets the damage of a container that was condemned.
     pub(crate) fn forget_damaged(&self, container: ContainerId) {
         let findings: Vec<Option<u16>> = self.damage.findings(container).into_keys().collect();
         self.damage.clear(container, &findings);

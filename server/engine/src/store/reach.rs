@@ -18,7 +18,7 @@ use super::leftovers::Leftovers;
 /// 10 TB, 40 MiB for this many of them.
 const RECIPES_MAX: usize = 1024;
 
-/// Where everything a recipe refers to was found.
+/// Containers in which everything a recipe refers to was found.
 #[derive(Debug, Clone)]
 pub(crate) struct Reach {
     /// Numbers of containers: each chunk and node had a sound copy in one of these.

@@ -1,4 +1,4 @@
-//! Reading what a look-up found: checked bytes of regions, chunks and recipe nodes.
+//! Reading found chunks: checked bytes of regions, chunks and recipe nodes.
 
 use std::sync::Arc;
 
@@ -244,7 +244,7 @@ impl NodeReader {
         Self { recent: Mutex::new(RecentDirectories::proving()), ..Self::new(store, domain) }
     }
 
-    /// Returns whether nothing out of damaged containers counts.
+    /// Returns true if copies in damaged containers do not count.
     pub(crate) const fn is_sound_only(&self) -> bool {
         self.sound_only
     }

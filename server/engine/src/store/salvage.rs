@@ -21,7 +21,7 @@ use crate::parity;
 const ASKED_MAX: usize = KEPT_MAX / 2;
 
 impl ChunkStore {
-    /// As [`ChunkStore::find`] among containers that are damaged, for reading only.
+    /// Finds a chunk, as [`ChunkStore::find`], in damaged containers, for reading only.
     pub(crate) fn find_salvaged(
         &self,
         domain: &Domain,
@@ -82,7 +82,7 @@ impl ChunkStore {
         Ok((None, by_index))
     }
 
-    /// Returns whether nothing of a container counts.
+    /// Returns true if a container is damaged as a whole.
     pub(crate) fn is_lost_as_a_whole(&self, container: ContainerId) -> bool {
         self.damage.findings(container).contains_key(&None)
     }

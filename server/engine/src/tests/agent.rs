@@ -127,7 +127,7 @@ fn parent_digests(engine: &Engine, session: SessionId, number: u32) -> Result<Ve
     Ok(digests)
 }
 
-/// How an agent names and sends what it has. What a namespace that is end-to-end encrypted gets is not encrypted here, but
+/// Naming and encryption by an agent. In a namespace that is end-to-end encrypted the data is not encrypted here, but
 /// looks like it to a server, which cannot tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {

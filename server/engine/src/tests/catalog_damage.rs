@@ -154,7 +154,7 @@ fn a_start_enters_again_what_its_catalog_lost() {
         });
         let opened = *scene.engine.opened();
         if disks {
-            // Nothing in the database tells of it: the first round does.
+            // The database has no trace of it: the first round finds it.
             assert!(opened.clean && opened.entered_points == 0);
             assert!(matches!(scene.reclaim(), Err(EngineError::Damaged(_))));
         } else {

@@ -82,7 +82,7 @@ enum Fault {
     NoAccess,
 }
 
-/// How a start goes.
+/// Outcome of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     Opens,

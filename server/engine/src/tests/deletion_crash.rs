@@ -24,7 +24,7 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 #[derive(Debug, Default)]
 struct Facts {
     made: Vec<BackupId>,
-    /// Asked to be deleted; whether that was acknowledged.
+    /// The restore point asked to be deleted; true once that was acknowledged.
     deleted: Option<(BackupId, bool)>,
     locked: Option<BackupId>,
     held: Option<BackupId>,
@@ -116,7 +116,7 @@ fn lose_the_catalog(bench: &Bench) {
     }
 }
 
-/// Nothing but the volume is left: what was deleted stays so, and no lock is lost.
+/// Recovers from the volume alone: deleted restore points stay so, and no lock is lost.
 fn recover(bench: &Bench, volume: &MemoryVolume, facts: &Facts, at: &str) {
     let clock = Arc::<ManualClock>::clone(&bench.clock);
     let Some(repository) = crate::recover::repository_on(volume).unwrap() else { return };

@@ -1,4 +1,4 @@
-//! Where a disk changed against its past, compared with a plain list of what each extent held.
+//! History of a disk's extents, compared with a plain list of their contents.
 
 use std::sync::Arc;
 

@@ -222,7 +222,7 @@ fn no_backup_counts_on_what_is_cold() {
     assert!(scene.restore(&old).unwrap() == disk);
     let other = scene.backup("db", &disk);
     assert!(scene.restore(&other).unwrap() == disk);
-    // Of two copies, the one that can be read stays.
+    // A readable copy stays, an archived one goes.
     let report = scene.reclaim();
     assert!(report.deleted_bytes >= 9 * MIB as u64, "{report:?}");
     for backup in [&old, &again, &other] {

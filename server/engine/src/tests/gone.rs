@@ -55,7 +55,7 @@ fn decoded(open: &OpenContainer, region: u16, encoder: &mut Encoder) -> Verified
     VerifiedRegion::encode(&chunks, encoder).unwrap()
 }
 
-/// Moves a container: all of it counts as live. Whether it went.
+/// Moves a container: all of it counts as live. Returns true if it was removed.
 pub(crate) fn move_away(engine: &Engine, old: ContainerId, class: ContainerClass) -> bool {
     let (core, _) = engine.parts();
     let record = copy(engine, old, class);
@@ -78,7 +78,7 @@ fn move_all(engine: &Engine) {
     }
 }
 
-/// Nothing is damaged, nothing is missing, and every container has its row.
+/// Asserts that nothing is damaged, nothing is missing, and every container has its row.
 fn is_sound(engine: &Engine) {
     let (core, _) = engine.parts();
     assert!(!core.store.has_damage(), "{:?}", core.store.damaged_containers());

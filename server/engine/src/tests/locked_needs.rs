@@ -105,7 +105,7 @@ fn what_is_lost_is_told_whatever_it_is() {
         let mut needs = engine.locked_needs().unwrap();
         let mut is_whole = |id: &str| needs.of(id.parse().unwrap(), &mut |_| true).unwrap().unwrap().is_whole;
         assert_eq!((is_whole(&first), is_whole(&second)), (!takes_the_first, false), "{class}");
-        // By what was read for the first one, too.
+        // Also when answered from nodes that were read for the first one.
         assert!(!is_whole(&second));
     }
 }

@@ -25,7 +25,7 @@ struct Tiered {
     far: Arc<Mutex<BTreeSet<BlobName>>>,
     ends: Arc<Mutex<Ends>>,
     read_far: Arc<Mutex<u64>>,
-    /// How often moving still works.
+    /// Number of moves that still succeed.
     works: Arc<Mutex<usize>>,
     /// A container whose copy in the bucket differs.
     differs: Arc<Mutex<Option<BlobName>>>,

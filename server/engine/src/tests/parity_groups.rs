@@ -18,7 +18,7 @@ use crate::format::container::REGION_HEADER_BYTES;
 use crate::format::parity::{HEADER_BYTES, ParityHeader, ParityTable, WINDOW_BYTES};
 use crate::jobs::NoProgress;
 
-/// Where a container's header is, so that it cannot be opened.
+/// Offset in a container's header: damage there keeps it from being opened.
 const IN_HEADER: usize = 20;
 
 /// A reader meets what is wrong with a container as a whole.

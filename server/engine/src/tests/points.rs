@@ -197,7 +197,7 @@ fn restore_points_of_an_earlier_version_get_their_points() {
     assert_all(&engine, &backups);
 }
 
-/// As a version without points left it.
+/// Leaves the repository as a version without points did.
 fn forget_points(bench: &Bench, volume: &MemoryVolume) {
     let names: Vec<_> = list_all(volume, &folder()).map(|entry| entry.unwrap().name).collect();
     for name in names {

@@ -1,4 +1,4 @@
-//! Why backups are not accepted: each reason, met as it is in life, and gone when it is.
+//! Reasons for which backups are not accepted, each met as in practice, and gone with its cause.
 
 use std::sync::Arc;
 

@@ -42,7 +42,7 @@ fn check(engine: &Engine, read_data: bool) -> CheckReport {
     engine.check(CheckOptions { read_data }, &NoProgress).unwrap()
 }
 
-/// Nothing is wrong, and nothing is remembered to be.
+/// Asserts that no damage is found, and none is remembered.
 fn assert_sound(engine: &Engine, ids: &[(String, Vec<u8>)]) {
     let report = check(engine, true);
     assert!(report.is_sound(), "{report:?}");

@@ -24,7 +24,7 @@ use crate::reclaim::{Control, ReclaimOptions};
 const SIZE: usize = 200_000;
 const YEAR_MS: i64 = 365 * 24 * 3600 * 1000;
 
-/// Why a blob is not read.
+/// Reason for which a blob is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Disk,

@@ -124,7 +124,7 @@ struct Gated {
 
 #[derive(Debug, Default)]
 struct Gate {
-    /// Reads that began; whether they may go on; what becomes of them.
+    /// Reads begun; set to let them go on; set to make them panic.
     state: Mutex<(usize, bool, bool)>,
     changed: Condvar,
 }

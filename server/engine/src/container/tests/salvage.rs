@@ -44,7 +44,7 @@ fn all() -> BTreeSet<Vec<u8>> {
     sample_regions(SEED).into_iter().flatten().collect()
 }
 
-/// Where regions begin and end, headers included, and where the directory begins.
+/// Ranges of the regions, headers included, and of the directory.
 fn places(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let volume = MemoryVolume::new();
     volume.replace(&name(), bytes.to_vec());

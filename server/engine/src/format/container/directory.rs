@@ -72,7 +72,7 @@ fn corrupt(defect: Defect) -> FormatError {
     FormatError::corrupt(DIRECTORY, defect)
 }
 
-/// As bytes.
+/// Encodes a directory.
 ///
 /// # Errors
 /// When `contents` break the format's limits, which a container writer keeps.
@@ -281,8 +281,8 @@ pub fn directory_hints(
     })
 }
 
-/// Where a directory begins, and how many regions and chunks it has: as the footer, its own header and the regions
-/// say, whichever of them agree.
+/// Offset of a directory, and its numbers of regions and chunks: by the footer, its own header and the regions, as far
+/// as they agree.
 fn place_of_directory(
     bytes: &[u8],
     end: usize,

@@ -97,7 +97,7 @@ fn referred_by(engine: &Engine, id: BackupId) -> HashSet<Place> {
     places
 }
 
-/// Where look-ups find it.
+/// Place where look-ups find it.
 pub(super) fn place(
     engine: &Engine,
     namespace: NamespaceId,

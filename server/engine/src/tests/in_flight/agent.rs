@@ -60,7 +60,7 @@ pub(in crate::tests) struct Agent<'a> {
     by_name: HashMap<Fingerprint, u64>,
     pub(in crate::tests) next: VecDeque<Next>,
     pub(in crate::tests) takes_pending: bool,
-    /// How many chunks it was told are pending.
+    /// Number of chunks it was told are pending.
     pub(in crate::tests) pending: usize,
     /// Chunks it was asked again.
     pub(in crate::tests) again: Vec<u64>,
@@ -90,7 +90,7 @@ impl<'a> Agent<'a> {
         agent
     }
 
-    /// As a connection that is lost, and made again later.
+    /// Loses the connection, which is made again later.
     pub(in crate::tests) fn disconnect(&mut self) {
         self.stream = None;
     }

@@ -12,7 +12,7 @@ use holdfast_types::ids::ContainerClass;
 
 use crate::engine::Engine;
 
-/// How often each chunk of data is stored.
+/// Number of copies of each chunk of data.
 fn copies(engine: &Engine, volume: &dyn holdfast_volume::Volume) -> HashMap<Fingerprint, usize> {
     let mut copies = HashMap::new();
     let store = &engine.parts().0.store;
@@ -35,7 +35,7 @@ pub(super) fn arrive(engine: &Engine, agent: &agent::Agent<'_>, count: usize) {
     }
 }
 
-/// Nothing is left in memory of backups that have ended.
+/// Asserts that nothing is left in memory of backups that have ended.
 fn assert_empty(engine: &Engine) {
     let core = &engine.parts().0;
     assert_eq!((core.claims.count(), core.session_memory.used_bytes()), (0, 0));

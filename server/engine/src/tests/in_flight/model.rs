@@ -165,7 +165,7 @@ impl<'a> Model<'a> {
         assert_empty(self.engine);
     }
 
-    /// Nothing went wrong: every chunk is stored once, and paid for once.
+    /// Asserts that every chunk is stored once, and paid for once, as nothing went wrong.
     fn check_stored_once(&self, new: &[(u64, u64)]) {
         let chunks: HashSet<u64> = self.committed.iter().flat_map(|(_, disk)| disk.concat()).collect();
         let copies: HashMap<_, _> = copies(self.engine, self.volume);

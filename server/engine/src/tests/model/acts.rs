@@ -442,7 +442,7 @@ impl World {
         }
     }
 
-    /// There is no room, or a seal fails for want of it.
+    /// Fills the volume, or makes a seal fail for want of room.
     fn run_short(&mut self) {
         if self.in_round {
             return;
@@ -491,7 +491,7 @@ impl World {
     }
 }
 
-/// As after a day.
+/// Makes the catalog due for a check, as after a day.
 fn core_doubts(engine: &crate::engine::Engine) {
     engine.parts().0.doubt_catalog();
 }

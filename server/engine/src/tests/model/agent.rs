@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::ingest::DiskStream;
 use crate::tests::agent::{region, request, start};
 
-/// How long one step waits for other streams at most.
+/// Maximum time that one step waits for other streams.
 const WAIT: Duration = Duration::from_millis(5);
 
 /// Next step of the agent.
@@ -68,7 +68,7 @@ impl Agent {
         Ok(Self { session, disk, run, stream: None, parent: Vec::new(), next, together })
     }
 
-    /// As a connection that is lost, and made again later.
+    /// Loses the connection, which is made again later.
     pub(super) fn disconnect(&mut self) {
         self.stream = None;
     }

@@ -11,7 +11,7 @@ use crate::container::{ContainerName, OpenContainer, list_containers};
 /// Containers that are spoilt at the same time at most: of more the engine believes that they are absent, not lost.
 const HURT_MAX: usize = 5;
 
-/// How a container is spoilt.
+/// Damage to a container.
 #[derive(Debug, Clone, Copy)]
 enum Spoilt {
     Dropped,

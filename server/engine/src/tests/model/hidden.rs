@@ -13,7 +13,7 @@ use crate::reclaim::{Control, ReclaimOptions, run};
 const SELDOM: usize = 3;
 
 impl World {
-    /// Decides what the next process cannot read.
+    /// Chooses blobs that the next process cannot read.
     pub(super) fn hide(&mut self) {
         self.hidden.clear();
         if !self.random.one_in(SELDOM) {

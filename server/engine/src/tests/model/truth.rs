@@ -32,7 +32,8 @@ pub(super) struct Point {
     pub(super) doubtful: bool,
 }
 
-/// How long the lock clock is not advanced while nothing is locked, at most: six hours, and what time passes in one step.
+/// Maximum time in which the lock clock is not advanced while nothing is locked: six hours, and the time that passes in
+/// one step.
 const LOCK_CLOCK_LAG_MS: i64 = 6 * 3_600_000 + 40_000_000;
 
 /// Until when it was acknowledged to be locked, and when that was on both clocks.

@@ -57,7 +57,7 @@ impl Load for Never {
     }
 }
 
-/// How the next process comes to be.
+/// Ways to start the next process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Restart {
     Clean,
@@ -84,10 +84,10 @@ pub(super) struct World {
     /// The last disk of each VM.
     pub(super) disks: Vec<Disk>,
     pub(super) points: Vec<Point>,
-    /// Commits of which no answer came: each may have become a restore point.
+    /// Commits without an answer: each may have become a restore point.
     pub(super) unanswered: Vec<(usize, Disk)>,
     pub(super) deleted: BTreeSet<BackupId>,
-    /// Of `deleted`, those that an old snapshot may know as locked or held.
+    /// Those of `deleted` that an old snapshot may know as locked or held.
     pub(super) deleted_once_kept: BTreeSet<BackupId>,
     pub(super) census: Census,
     pub(super) sound: BTreeSet<Name>,
@@ -99,7 +99,7 @@ pub(super) struct World {
     copy: Option<Vec<u8>>,
     /// A round is in progress: what deletes now does so within it.
     pub(super) in_round: bool,
-    /// Nothing more can be said of it.
+    /// Set once the life is over: no more can be checked.
     pub(super) is_over: bool,
     /// Blobs that the next process, or this one, cannot read.
     pub(super) hidden: Vec<(BlobName, Fault)>,
@@ -107,7 +107,7 @@ pub(super) struct World {
     pub(super) run: String,
     /// Names that jobs got.
     pub(super) renamed: u64,
-    /// How far the clock is ahead.
+    /// Time by which the clock is ahead.
     pub(super) ahead_ms: i64,
 }
 

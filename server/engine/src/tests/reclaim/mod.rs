@@ -90,7 +90,7 @@ impl Scene {
         self.engine.catalog().all_containers().count() as u64
     }
 
-    /// Nothing is damaged, missing or without its row, whatever was done.
+    /// Asserts that nothing is damaged, missing or without its row.
     pub(super) fn is_sound(&self) {
         let (core, _) = self.engine.parts();
         assert!(!core.store.has_damage(), "{:?}", core.store.damaged_containers());

@@ -1,4 +1,4 @@
-//! When nothing can be told of what is dead, nothing goes.
+//! A round that cannot determine what is dead deletes nothing.
 
 use holdfast_types::ids::ContainerClass;
 
