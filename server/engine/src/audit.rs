@@ -106,7 +106,7 @@ impl Audit {
         Ok(())
     }
 
-    /// All steps that are left.
+    /// Runs all remaining steps.
     pub(crate) fn run(&self, core: &Core, progress: &dyn Progress) -> Result<OpenSummary, EngineError> {
         let mut summary = OpenSummary::default();
         loop {

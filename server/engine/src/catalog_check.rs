@@ -30,12 +30,12 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The outcome of looking through the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Looked {
-    /// It was told to stop before the end.
+    /// The check was stopped before its end.
     Stopped,
     Sound,
-    /// It is sound now, and may lack restore points.
+    /// The catalog is sound now, and may lack restore points.
     Healed,
-    /// It takes no changes from now on.
+    /// The catalog takes no changes from now on.
     Damaged,
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn run(core: &Core, sessions: &Sessions, go_on: GoOn) -> Result<bool,
 pub(crate) struct CatalogCheckJob {
     pub(crate) core: Arc<Core>,
     pub(crate) sessions: Arc<Sessions>,
-    /// They were not looked at since this process began.
+    /// Set until the sums are checked for the first time in this process.
     pub(crate) sums_are_due: AtomicBool,
 }
 

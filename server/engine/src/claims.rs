@@ -108,7 +108,7 @@ impl StreamClaims {
         Self { table, number, waits_since: AtomicU64::new(0) }
     }
 
-    /// To be asked before chunks are looked up that [`StreamClaims::ask`] is asked about.
+    /// Number of containers concluded; to be read before look-ups of chunks that [`StreamClaims::ask`] is asked about.
     pub(crate) fn concluded(&self) -> u64 {
         self.table.concluded()
     }
@@ -147,7 +147,7 @@ impl StreamClaims {
         outlook
     }
 
-    /// It waits for nothing any more.
+    /// Ends the stream's wait.
     pub(crate) fn stop_waiting(&self) {
         self.waits_since.store(0, Ordering::Release);
     }
@@ -204,7 +204,7 @@ pub(crate) enum Asked {
 /// Steps to be taken about promises.
 #[derive(Debug, Default)]
 pub(crate) struct Outlook {
-    /// No one brings these: they are in the index by now or lost. The stream that asked claims them.
+    /// Chunks that no one brings: they are in the index by now or lost. The stream that asked claims them.
     pub(crate) unclaimed: Vec<Fingerprint>,
     /// Number of other chunks that are on their way.
     pub(crate) awaited: usize,
@@ -217,7 +217,7 @@ pub(crate) struct Outlook {
 /// State of promised chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
-    /// No other stream brings these: they are in the index by now, or lost.
+    /// Chunks that no other stream brings: they are in the index by now, or lost.
     pub(crate) unclaimed: Vec<Fingerprint>,
     /// Containers in which half of the others have arrived, or as many as there are: as few as possible.
     pub(crate) fullest: Vec<(Arc<dyn Output>, ContainerId)>,

@@ -294,7 +294,7 @@ impl Core {
         *self.catalog_sound_ms.lock() = Some(self.clock.monotonic_ms());
     }
 
-    /// (G9) It lacks something that is on the volume.
+    /// (G9) Makes a check of the catalog due: it lacks something that is on the volume.
     pub(crate) fn doubt_catalog(&self) {
         *self.catalog_sound_ms.lock() = None;
     }

@@ -44,7 +44,7 @@ impl ExtentHasher {
 pub(crate) enum ReadExtent {
     /// Digest computed from the extent's bytes.
     Digest(Fingerprint),
-    /// All of it is there, but is sealed by agents, who alone can say what it hashes to (N1).
+    /// Complete, but sealed by agents, who alone can compute its digest (N1).
     Sealed,
     /// A chunk lies far away, and nothing there was to be read.
     Far,

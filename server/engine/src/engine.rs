@@ -517,7 +517,7 @@ impl Engine {
         }
     }
 
-    /// For benchmarks.
+    /// Access to the core, for benchmarks.
     pub(crate) const fn core(&self) -> &Arc<Core> {
         &self.core
     }

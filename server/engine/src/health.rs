@@ -27,7 +27,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// For people.
+    /// Name, for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Writing => "writing",
@@ -61,14 +61,14 @@ pub enum Obstacle {
     Catalog,
     /// Points on the volume cannot be read.
     PointsUnread,
-    /// It was started without its keys.
+    /// The server was started without its keys.
     Locked,
     /// Data lies in a bucket alone that the settings do not name.
     NoBucket,
 }
 
 impl Obstacle {
-    /// All of them.
+    /// All obstacles.
     pub const ALL: [Self; 9] = [
         Self::Stopped,
         Self::VolumeAbsent,
@@ -174,7 +174,7 @@ impl Health {
         self.latch(work).get().map(String::as_str)
     }
 
-    /// Has nothing on the volume be read or written until the next start, and says why. Nothing has failed.
+    /// Stops all reading and writing of the volume until the next start, for this reason. Nothing has failed.
     pub(crate) fn lock(&self, reason: &str) {
         let _ = self.locked.set(reason.to_owned());
     }

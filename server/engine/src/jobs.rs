@@ -125,13 +125,13 @@ impl fmt::Debug for Budget {
 }
 
 impl Budget {
-    /// For a step that begins now.
+    /// Budget of a step that begins now.
     pub fn new(limits: StepLimits, timer: Arc<dyn Timer>, stop: StopFlag) -> Self {
         let end = timer.now().saturating_add(limits.time);
         Self { limits, items: AtomicU64::new(0), bytes: AtomicU64::new(0), end: Some((timer, end)), stop }
     }
 
-    /// Without bounds, for a caller that waits for all there is to do.
+    /// Budget without bounds, for a caller that waits for all work.
     pub fn unlimited() -> Self {
         let limits = StepLimits { items: u64::MAX, bytes: u64::MAX, time: Duration::MAX };
         let stop = StopFlag::default();

@@ -230,8 +230,8 @@ pub struct NeededBlobs {
     pub is_whole: bool,
 }
 
-/// For one pass over restore points: of each it reads what those before did not share. What reclaim moves meanwhile it may
-/// not see, so a later pass begins with a new one.
+/// Chunks and nodes that locked restore points need, for one pass over them: of each it reads the part not shared with
+/// those before. It may not see chunks that reclaim moves meanwhile, so a later pass begins with a new one.
 pub struct LockedNeeds {
     core: Arc<Core>,
     known: Known,

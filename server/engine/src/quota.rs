@@ -152,8 +152,8 @@ impl SessionCharge {
         Err(state.sessions_error(&self.namespace.name))
     }
 
-    /// To be held while the session's end is written to the catalog: until then no one may look there for sums, in
-    /// which the session would be counted twice.
+    /// Guard to be held while the session's end is written to the catalog: until then no one may look there for sums,
+    /// in which the session would be counted twice.
     pub(crate) fn ending(&self) -> Ending<'_> {
         self.account.lock().begin_end();
         Ending(self)

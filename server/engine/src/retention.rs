@@ -50,7 +50,7 @@ pub(crate) fn delete(
     Ok(begun)
 }
 
-/// Someone tried what no one may: worth remembering, and no reason to fail in another way.
+/// Records an attempt that was refused in the audit log; a failure to do so is only logged.
 fn tell_of_refusal(core: &Core, who: &str, why: &str) {
     let entry = AuditEntry {
         who: who.to_owned(),
@@ -200,7 +200,7 @@ pub(crate) fn remove_vm(
     Ok(deleted)
 }
 
-/// All restore points and VMs of a namespace; what is locked is looked for before anything is deleted.
+/// Deletes all restore points and VMs of a namespace; locked ones are looked for before anything is deleted.
 pub(crate) fn empty_namespace(
     core: &Core,
     namespace: NamespaceId,

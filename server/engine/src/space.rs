@@ -89,7 +89,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// For nothing yet.
+    /// Creates a grant of no bytes.
     pub(crate) fn new(ledger: &Arc<Ledger>, purpose: Purpose) -> Self {
         Self { ledger: Arc::clone(ledger), purpose, granted_bytes: 0, written_bytes: 0 }
     }

@@ -184,7 +184,7 @@ fn store(
     })?))
 }
 
-/// All of it; `numbers` are reserved.
+/// Assembles the core; `numbers` are reserved.
 fn core(
     start: Start<'_>,
     repository: RepositoryId,
@@ -311,7 +311,7 @@ fn settle(what: &str, done: Result<u64, EngineError>) {
     }
 }
 
-/// Goes on where an earlier process ended.
+/// Finishes the deletions that an earlier process began.
 fn finish_deletions(store: &ChunkStore, data: &dyn Volume) {
     if let Err(error) = store.finish_deletions(data) {
         tracing::warn!(%error, "cannot finish deleting containers; the next start tries again");

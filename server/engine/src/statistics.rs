@@ -47,7 +47,7 @@ pub struct StorageStatistics {
     pub chunks: u64,
     /// Regions kept uncompressed, because compressing saved too little.
     pub raw_regions: u64,
-    /// By `plain / stored`, as [`FACTOR_EDGES`].
+    /// Regions by `plain / stored`, as [`FACTOR_EDGES`].
     pub region_factor: [RegionBucket; FACTOR_EDGES.len()],
     /// Lengths of chunks, as [`CHUNK_EDGES_BYTES`].
     pub chunk_bytes: [ChunkBucket; CHUNK_EDGES_BYTES.len()],

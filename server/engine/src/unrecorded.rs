@@ -6,9 +6,9 @@
 //! newest restore point of a VM. The background work on restore points enters it ([`crate::points`]). A crash loses
 //! only this note: the next start finds the same on the volume.
 //!
-//! (P6) What could not be read keeps no backup from beginning. Until it was read, or an administrator gave it up, nothing is
-//! freed, no namespace is destroyed and no mark of a clean stop is written: a point may need anything, and without the mark
-//! the next start finds it again. The same background work looks at it now and then.
+//! (P6) Points that could not be read keep no backup from beginning. Until they were read, or an administrator gave
+//! them up, nothing is freed, no namespace is destroyed and no mark of a clean stop is written: a point may need
+//! anything, and without the mark the next start finds it again. The same background work looks at them now and then.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Unrecorded {
         self.rest.lock().clone()
     }
 
-    /// All of it is in the catalog.
+    /// Notes that everything is in the catalog.
     pub(crate) fn clear(&self) {
         *self.rest.lock() = None;
     }

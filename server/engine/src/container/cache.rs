@@ -186,7 +186,7 @@ const RECENT_MAX: usize = 16;
 pub struct Proving(HashSet<ContainerId>);
 
 impl Proving {
-    /// To be called before anything of the container is read.
+    /// Begins to prove a container; to be called before anything of it is read.
     pub fn begin(&mut self, container: &OpenContainer) {
         if self.0.insert(container.id()) {
             container.drop_cached();
@@ -203,7 +203,7 @@ pub struct RecentDirectories {
 }
 
 impl RecentDirectories {
-    /// For a stream that proves what it reads: each container is [read anew](Proving), from where it lies.
+    /// Cache for a stream that proves what it reads: each container is [read anew](Proving), from its volume.
     pub fn proving() -> Self {
         Self { proving: Some(Proving::default()), ..Self::default() }
     }

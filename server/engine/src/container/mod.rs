@@ -69,7 +69,7 @@ impl ContainerName {
 /// Entries of the containers' folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerListing {
-    /// With their lengths in bytes, by number.
+    /// Containers with their lengths in bytes, by number.
     pub containers: Vec<(ContainerName, u64)>,
     /// Blobs that are no containers by their name.
     pub strays: Vec<BlobName>,

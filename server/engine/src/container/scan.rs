@@ -145,8 +145,8 @@ fn check_content(
     stored.checked_against(&parts.name, directory).map(drop)
 }
 
-/// Without a directory only what the regions say of themselves can be checked: from the header on, one after
-/// the other, up to the first that is not readable.
+/// Scans regions without a directory, by their own headers alone: from the container's header on, one after the other,
+/// up to the first that is not readable.
 fn walk_headers(parts: &Parts, report: &mut ScanReport) {
     let mut offset = FIRST_REGION_OFFSET;
     for number in 0u16.. {

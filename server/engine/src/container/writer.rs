@@ -112,7 +112,7 @@ impl ContainerWriter {
             && self.stored_bytes_with(region) <= u64::from(CONTAINER_MAX_BYTES)
     }
 
-    /// By how much `region` makes the file longer, directory included.
+    /// Bytes by which `region` makes the file longer, directory included.
     pub fn bytes_added_by(&self, region: &VerifiedRegion) -> u64 {
         self.stored_bytes_with(region) - self.stored_bytes()
     }

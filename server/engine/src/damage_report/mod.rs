@@ -85,7 +85,7 @@ impl DamageReportJob {
         Self { core, state: Mutex::default() }
     }
 
-    /// All of one walk.
+    /// Runs one walk to its end.
     pub(crate) fn run(&self) -> Result<(), EngineError> {
         while self.look(&Budget::unlimited())? == Step::More {}
         Ok(())

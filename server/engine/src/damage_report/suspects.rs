@@ -38,7 +38,7 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    /// All there is: each chunk and node is looked up.
+    /// Suspects everything: each chunk and node is looked up.
     pub(super) fn everything() -> Self {
         Self { chunks: Lost::LookUp, nodes: Lost::LookUp, ..Self::default() }
     }
@@ -79,7 +79,7 @@ impl Suspects {
     }
 }
 
-/// By namespace; one that is not in it lost nothing.
+/// Losses by namespace; a namespace that is not in it lost nothing.
 #[derive(Debug, Default)]
 pub(super) struct AllSuspects {
     by_namespace: HashMap<NamespaceId, Suspects>,

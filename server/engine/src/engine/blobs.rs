@@ -64,7 +64,7 @@ impl Engine {
         Ok(namespace.map_or(Owner::REPOSITORY, |namespace| Owner::namespace(namespace.to_bytes())))
     }
 
-    /// All containers of a group are of one namespace.
+    /// Owner of a parity blob: the one namespace of its containers.
     fn owner_of_parity(&self, number: ContainerId) -> Result<Option<NamespaceId>, EngineError> {
         let members = match parity::read_members(&*self.core.volume, self.core.repository, number) {
             Ok((members, _)) => members,

@@ -239,7 +239,7 @@ impl Engine {
         reclaim::places::note(&self.core, control)
     }
 
-    /// All data lies here, so there is nothing to tell of where it does.
+    /// Forgets the places of data: all of it is local.
     ///
     /// # Errors
     /// The catalog's.
@@ -304,8 +304,8 @@ impl Engine {
         Arc::new(ParityJob::new(Arc::clone(&self.core), scheme, load))
     }
 
-    /// Goes on with the pass of the scrub that is under way, or begins one, at full speed, until it has ended or the
-    /// budget is spent. Says what it found.
+    /// Continues the pass of the scrub in progress, or begins one, at full speed, until it has ended or the budget is
+    /// spent. Returns the findings.
     ///
     /// # Errors
     /// When something cannot be read at the moment, or the catalog cannot be written; the next call goes on there.

@@ -209,7 +209,7 @@ impl Header {
         with_crc(zerocopy::transmute!(raw))
     }
 
-    /// From bytes.
+    /// Decodes a header.
     ///
     /// # Errors
     /// [`FormatError`]; a container of another version is told apart from a damaged one here.
@@ -264,7 +264,7 @@ impl RegionRecord {
         with_crc(zerocopy::transmute!(raw))
     }
 
-    /// From the bytes of the region's header, found at `offset`.
+    /// Decodes the header of a region, found at `offset`.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`]; a region's version is that of its container.
@@ -321,7 +321,7 @@ impl Footer {
         with_crc(zerocopy::transmute!(raw))
     }
 
-    /// From the last bytes of a container of `container_bytes`. What it says is within the container.
+    /// Decodes the last bytes of a container of `container_bytes`. The directory it locates is within the container.
     ///
     /// # Errors
     /// [`FormatError`].

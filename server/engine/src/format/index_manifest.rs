@@ -131,7 +131,7 @@ impl Manifest {
         Ok(bytes)
     }
 
-    /// From bytes.
+    /// Decodes a manifest.
     ///
     /// # Errors
     /// [`FormatError`].

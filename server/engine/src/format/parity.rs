@@ -144,7 +144,7 @@ impl ParityHeader {
         with_crc(zerocopy::transmute!(raw))
     }
 
-    /// From bytes.
+    /// Decodes a header.
     ///
     /// # Errors
     /// [`FormatError`].
@@ -205,7 +205,7 @@ impl ParityTable {
         bytes
     }
 
-    /// From bytes.
+    /// Decodes a table.
     ///
     /// # Errors
     /// [`FormatError`].

@@ -48,7 +48,7 @@ struct RawHeader {
 pub struct Point {
     pub repository: RepositoryId,
     pub backup: BackupId,
-    /// From 1 on; of one restore point the highest readable revision counts.
+    /// Revision, from 1 on; of one restore point the highest readable revision counts.
     pub revision: u32,
     pub body: PointBody,
 }
@@ -216,7 +216,7 @@ impl Point {
         Ok(bytes)
     }
 
-    /// From bytes. (R3) What it allocates is bounded by their length and [`DISKS_PER_BACKUP_MAX`].
+    /// Decodes a point. (R3) Allocations are bounded by the length of `bytes` and [`DISKS_PER_BACKUP_MAX`].
     ///
     /// # Errors
     /// [`FormatError`].

@@ -117,7 +117,7 @@ impl ExtentNode {
         out.finish()
     }
 
-    /// From its bytes.
+    /// Decodes an extent node.
     ///
     /// # Errors
     /// Any [`NodeError`].
@@ -179,7 +179,7 @@ impl Page {
         out.finish()
     }
 
-    /// From its bytes.
+    /// Decodes a page.
     ///
     /// # Errors
     /// Any [`NodeError`].
@@ -217,7 +217,7 @@ impl UpperPage {
         out.finish()
     }
 
-    /// From its bytes.
+    /// Decodes an upper page.
     ///
     /// # Errors
     /// Any [`NodeError`].

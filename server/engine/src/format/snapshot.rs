@@ -88,7 +88,7 @@ impl SnapshotHeader {
         with_crc(zerocopy::transmute!(raw))
     }
 
-    /// From bytes.
+    /// Decodes a header.
     ///
     /// # Errors
     /// `FormatError`.
@@ -122,7 +122,7 @@ impl SnapshotFooter {
         with_crc(zerocopy::transmute!(raw))
     }
 
-    /// From bytes.
+    /// Decodes a footer.
     ///
     /// # Errors
     /// [`FormatError`].

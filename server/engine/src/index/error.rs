@@ -30,10 +30,10 @@ pub enum IndexError {
         "index file {blob} is missing, but the manifest names it; restart the server: a start rebuilds such an index by itself"
     )]
     Missing { blob: BlobName },
-    /// Not damage; never rebuild because of it.
+    /// A newer format version. Not damage; never rebuild because of it.
     #[error("index file {blob}: {source}")]
     Unsupported { blob: BlobName, source: FormatError },
-    /// Not damage either: the data folder mixes files of two repositories.
+    /// A file of another repository: the data folder mixes files of two. Not damage either.
     #[error("index file {blob}: {source}; move files of another repository out of this data folder")]
     OtherRepository { blob: BlobName, source: FormatError },
     #[error("an entry given for container {expected} points into container {found}")]

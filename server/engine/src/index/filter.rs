@@ -135,7 +135,7 @@ pub(super) struct FilterBuilder {
 }
 
 impl FilterBuilder {
-    /// For a run of at most `entries` entries: splits them into filters of about equal size.
+    /// Creates a builder for a run of at most `entries` entries: splits them into filters of about equal size.
     pub(super) fn new(entries: u64) -> Self {
         let entries = usize::try_from(entries).unwrap_or(usize::MAX);
         let per_filter = entries.div_ceil(entries.div_ceil(FILTER_KEYS).max(1)).max(1);

@@ -347,7 +347,7 @@ impl IndexKey {
         shard_of(self.prefix())
     }
 
-    /// With where the chunk lies.
+    /// Entry for the key with the chunk's location.
     fn entry(self, location: Location) -> Entry {
         Entry { key: self.0, location: location.pack().into() }
     }

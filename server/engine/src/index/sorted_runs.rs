@@ -27,12 +27,12 @@ pub(super) struct SortedRuns {
 }
 
 impl SortedRuns {
-    /// No sorted runs.
+    /// Creates an empty set.
     pub(super) fn new() -> Self {
         Self { wide: Vec::new(), shards: vec![Vec::new(); usize::from(SHARDS)], shard_depth: 0 }
     }
 
-    /// From runs in the manifest's order.
+    /// Creates a set from runs in the manifest's order.
     pub(super) fn from_runs(runs: Vec<SortedRun>) -> Self {
         let mut set = Self::new();
         for run in runs {

@@ -33,7 +33,7 @@ pub(super) struct View {
 /// Containers that need no replay (I2).
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// In durable sorted runs, and so named by the next manifest.
+    /// Containers in durable sorted runs, and so named by the next manifest.
     pub(super) covered: RoaringTreemap,
     /// Complete, in the memtable of this generation at the latest.
     pub(super) pending: Vec<(u64, ContainerId)>,

@@ -46,22 +46,22 @@ struct FoundChunk {
 /// Availability of a chunk to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Availability {
-    /// It is there and so many bytes long.
+    /// The chunk is there, with this length.
     Here(u32),
     /// The repository lacks it.
     Missing,
-    /// It was there, and was found damaged while the stream was open.
+    /// The chunk was there, and was found damaged while the stream was open.
     Lost,
 }
 
 /// Purpose of a look-up.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
-    /// To be sent when it is not found.
+    /// A query: the chunk is sent if it is not found.
     Ask,
-    /// It was sent, or found before.
+    /// An extent names it: it was sent, or found before.
     Name,
-    /// It came, and is stored unless it is there.
+    /// It was received, and is stored unless it is there.
     Store,
 }
 

@@ -501,8 +501,8 @@ impl DiskState {
     }
 }
 
-/// (N2) Nothing plain comes into a namespace that is end-to-end encrypted, by whatever mistake of an agent; and nothing
-/// sealed into any other, where no one would have the key.
+/// (N2) Refuses plain regions in a namespace that is end-to-end encrypted, by whatever mistake of an agent; and sealed
+/// ones in any other, where no one would have the key.
 fn check_kind(codec: Codec, sealed: bool) -> Result<(), EngineError> {
     match (codec, sealed) {
         (Codec::Sealed, true) | (Codec::Stored | Codec::Zstd, false) => Ok(()),

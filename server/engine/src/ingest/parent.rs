@@ -55,9 +55,9 @@ struct SoundExtents {
 /// How the containers of an extent are known, from the most to the least certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Placing {
-    /// It was looked at in this session, chunk by chunk.
+    /// Looked up in this session, chunk by chunk.
     Looked,
-    /// By the parent's reach, which is as old as that.
+    /// Known by the parent's reach, which is as old as that.
     Remembered,
     Unknown,
 }

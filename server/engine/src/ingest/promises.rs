@@ -102,7 +102,7 @@ impl Promises {
         self.open.is_empty()
     }
 
-    /// All of them, in the order of their extents.
+    /// All promised chunks, in the order of their extents.
     pub(super) fn all(&self) -> Vec<Fingerprint> {
         let mut all: Vec<(u64, Fingerprint)> =
             self.open.iter().map(|(fingerprint, promise)| (promise.extent, *fingerprint)).collect();
@@ -163,8 +163,8 @@ impl Promises {
         )))
     }
 
-    /// It sent these when others had brought some of what it was asked for, so that none of them was taken: what is lacking is
-    /// asked for once more.
+    /// Notes that the agent sent these when others had brought some of the chunks it was asked for, so that none of
+    /// them was taken: missing ones are asked for once more.
     pub(super) fn were_sent(&mut self, fingerprints: &[Fingerprint]) {
         for fingerprint in fingerprints {
             self.asked.remove(fingerprint);

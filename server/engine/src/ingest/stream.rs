@@ -178,7 +178,7 @@ impl DiskStream {
 }
 
 impl Drop for DiskStream {
-    /// (C3) Without its agent nothing of what it was asked comes.
+    /// (C3) Gives up the chunks asked of its agent, which will not come without it.
     fn drop(&mut self) {
         if let Ok(slot) = self.session.disk(self.disk)
             && slot.is_current(self.generation)
@@ -222,7 +222,7 @@ pub struct LiveSession {
     pub started_ms: i64,
     /// Time at which the agent's last heartbeat arrived.
     pub last_seen_ms: i64,
-    /// In the order the agent named them.
+    /// Disks, in the order the agent named them.
     pub disks: Vec<LiveDisk>,
 }
 

@@ -25,7 +25,7 @@ struct Parity {
     blob: Arc<dyn Blob>,
 }
 
-/// It and its containers, in the order of the table.
+/// A parity blob and its containers, in the order of the table.
 struct Group {
     parity: Parity,
     members: Vec<Result<Arc<dyn Blob>, VolumeError>>,

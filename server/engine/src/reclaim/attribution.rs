@@ -45,7 +45,7 @@ const WINDOW_BYTES: u64 = 8 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupShare {
     pub backup: BackupId,
-    /// Only it has this: what deleting it frees.
+    /// Bytes that no other restore point needs: deleting it frees them.
     pub exclusive_bytes: u64,
     /// Its part of the live bytes.
     pub attributed_bytes: u64,

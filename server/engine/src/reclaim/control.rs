@@ -199,7 +199,7 @@ impl Control {
         if self.is_stopped() { Err(EngineError::Stopped) } else { Ok(()) }
     }
 
-    /// For one worker, from now on.
+    /// Creates a pacer for one worker, from now on.
     pub(crate) fn pacer(&self) -> Pacer<'_> {
         Pacer { control: self, since: self.timer.now() }
     }
@@ -228,8 +228,8 @@ pub(crate) struct Pacer<'a> {
 }
 
 impl Pacer<'_> {
-    /// To be called at least every 50 ms of work, with the bytes moved since the last call. Waits as long as the limits
-    /// and a pause ask for.
+    /// Charges the bytes moved since the last call. Waits as long as the limits and a pause ask for; to be called at
+    /// least every 50 ms of work.
     ///
     /// # Errors
     /// [`EngineError::Stopped`].

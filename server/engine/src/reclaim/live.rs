@@ -24,17 +24,18 @@ pub(crate) struct SlotSet {
 }
 
 impl SlotSet {
-    /// No chunk of a container that has `chunks`.
+    /// Creates the empty set, for a container that has `chunks`.
     pub(crate) fn new(chunks: u32) -> Self {
         Self { chunks, live: 0, words: Box::default() }
     }
 
-    /// All chunks of a container that has `chunks`.
+    /// Creates the set of all chunks of a container that has `chunks`.
     pub(crate) fn full(chunks: u32) -> Self {
         Self { chunks, live: chunks, words: Box::default() }
     }
 
-    /// From a bit a chunk, the first chunk's the lowest of the first word. Bits past the last chunk do not count.
+    /// Creates a set from one bit a chunk, the first chunk's the lowest of the first word. Bits past the last chunk do
+    /// not count.
     pub(crate) fn from_words(chunks: u32, words: impl IntoIterator<Item = u64>) -> Self {
         let mut words: Box<[u64]> = words.into_iter().take(words_for(chunks)).collect();
         let past = chunks % WORD_BITS;
@@ -174,7 +175,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// All containers count.
+    /// Creates a scope in which all containers count.
     pub(crate) fn all() -> Self {
         Self { below: u64::MAX, unsettled: RoaringTreemap::new() }
     }
@@ -249,7 +250,7 @@ impl Candidates {
         Ok(last.filter(|_| last != after).map(|last| (Self(found), last)))
     }
 
-    /// These containers, in any order.
+    /// Creates candidates from these containers, in any order.
     #[cfg(test)]
     pub(crate) fn of(candidates: impl IntoIterator<Item = Candidate>) -> Self {
         let mut all: Vec<_> = candidates.into_iter().collect();
@@ -262,7 +263,7 @@ impl Candidates {
         self.0.get(place)
     }
 
-    /// By number.
+    /// Iterates by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Candidate> {
         self.0.iter()
     }

@@ -29,7 +29,7 @@ pub(super) struct Holder {
     pub(super) job: String,
 }
 
-/// All of them, those of one VM together and oldest first.
+/// All restore points, those of one VM together and oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     all: Vec<Holder>,

@@ -98,7 +98,7 @@ impl Piece {
 /// Order in which a restore reads the live chunks of the victims.
 #[derive(Debug, Default)]
 pub(crate) struct ReadOrder {
-    /// By victim and chunk number; `u32::MAX`: not read by it.
+    /// Ranks by victim and chunk number; `u32::MAX`: not read by it.
     ranks: Vec<Vec<u32>>,
     next: u32,
 }
@@ -354,7 +354,7 @@ impl Batch {
         Ok(victims)
     }
 
-    /// In which order the newest of these restore points read the victims; `None` where there is no use in it. `roots`
+    /// Order in which the newest of these restore points read the victims; `None` where there is no use in it. `roots`
     /// has those of a disk one after the other, the oldest first.
     ///
     /// # Errors

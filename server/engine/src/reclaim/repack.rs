@@ -41,7 +41,7 @@ pub(crate) struct RepackOptions {
     pub(crate) level: Option<i32>,
     /// Threads that compress, beside the one that reads; 0: that one does.
     pub(crate) threads: usize,
-    /// In which order the chunks are read; `None`: that of the victims.
+    /// Order in which the chunks are read; `None`: that of the victims.
     pub(crate) order: Option<ReadOrder>,
     /// The run the new containers are said to be of: whose containers belong together later.
     pub(crate) run: Option<RunId>,

@@ -26,8 +26,8 @@ pub const COPIED_PER_FREED: u8 = 3;
 pub struct ReclaimOptions {
     /// Containers of which less than this is live, in percent, are copied forward; 0: only what is wholly dead goes.
     pub live_share_pct: u8,
-    /// Others of which something is dead are, too, the sparsest first, while all of them together cost no more bytes
-    /// written for each byte freed than this.
+    /// Limit of bytes written for each byte freed, up to which containers above that share are copied forward too, the
+    /// sparsest first.
     pub copied_per_freed: u8,
     /// True if small containers are merged.
     pub merge: bool,
@@ -106,11 +106,11 @@ pub struct ReclaimReport {
     pub dead_bytes: u64,
     /// Dead bytes that the round was to free: wholly dead containers, and the dead part of those to be copied forward.
     pub cleanable_bytes: u64,
-    /// By how much the volume has less to hold: what was deleted, less what was written.
+    /// Bytes deleted, less those written.
     pub freed_bytes: u64,
-    /// In containers that were deleted.
+    /// Bytes in containers that were deleted.
     pub deleted_bytes: u64,
-    /// Written into new containers.
+    /// Bytes written into new containers.
     pub copied_bytes: u64,
     pub containers_deleted: u64,
     pub containers_written: u64,
@@ -169,7 +169,7 @@ pub struct Freed {
 }
 
 impl Freed {
-    /// All of it.
+    /// Sum of both.
     pub const fn total_bytes(&self) -> u64 {
         self.data_bytes + self.recipe_bytes
     }

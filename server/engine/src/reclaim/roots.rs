@@ -32,7 +32,7 @@ pub(crate) struct Root {
     /// The disk's name, one text for all roots of that name.
     pub(crate) disk: Arc<str>,
     pub(crate) size_bytes: u64,
-    /// All zero for a disk without data.
+    /// Fingerprint of the root node; all zero for a disk without data.
     pub(crate) fingerprint: Fingerprint,
     /// Time when the restore point was committed, by the clock. Only speed, and which of two is called the older,
     /// depend on it.
@@ -49,7 +49,7 @@ impl Root {
     }
 }
 
-/// All roots by namespace, VM, disk and age, so that neighbours are what is worth comparing.
+/// All roots by namespace, VM, disk and age, so that neighbours are worth comparing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Roots(Vec<Root>);
 
@@ -87,7 +87,7 @@ impl Roots {
         Ok(roots.into_iter().collect())
     }
 
-    /// These and those of `more`; each counts once.
+    /// Joins these roots and those of `more`; each counts once.
     #[must_use]
     pub(crate) fn and(mut self, more: Self) -> Self {
         // In place: all of them are hundreds of MiB of a repository with millions of disks.
@@ -103,7 +103,7 @@ impl Roots {
         ids
     }
 
-    /// In two: those `first` says yes to, and the others.
+    /// Splits the roots into those for which `first` returns true, and the others.
     pub(crate) fn split(self, first: impl Fn(&Root) -> bool) -> (Self, Self) {
         let (yes, no) = self.0.into_iter().partition(first);
         (Self(yes), Self(no))
@@ -240,7 +240,7 @@ impl<'a> Pages<'a> {
         roots.disks().flat_map(batches).flatten().map(page_count).sum()
     }
 
-    /// No more are handed out.
+    /// Ends the walk: no more pages are handed out.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }

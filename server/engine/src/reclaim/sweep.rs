@@ -207,8 +207,8 @@ impl<'a> Sweep<'a> {
         open.is_ok_and(|open| !open.is_at_hand() || !self.core.store.reported_in(&open).is_empty())
     }
 
-    /// Chooses more of the partly dead containers, the sparsest first, while everything is freed for
-    /// [`ReclaimOptions::copied_per_freed`].
+    /// Chooses more of the partly dead containers, the sparsest first, while the bytes copied for each byte freed stay
+    /// within [`ReclaimOptions::copied_per_freed`].
     fn choose_more(&mut self, map: &LiveMap) -> Result<(), EngineError> {
         if self.options.live_share_pct == 0 {
             return Ok(());
@@ -386,7 +386,8 @@ impl<'a> Sweep<'a> {
         Ok(gone.iter().map(|one| one.id).collect())
     }
 
-    /// All of it was read and is copied, so it depends on no other copy: damage found until now is no matter.
+    /// Record of a victim that was read and copied as a whole, so it depends on no other copy: damage found until now
+    /// is no matter.
     fn doomed_whole(&self, victim: &Victim) -> Doomed {
         let (container, stored_bytes) = (&victim.container, victim.container.stored_bytes());
         let candidate = Candidate {

@@ -204,7 +204,7 @@ impl DiskReader {
         Ok(())
     }
 
-    /// (V3) Once for each disk that is read.
+    /// (V3) Notes once for each disk that data is lost.
     fn note_lost(&mut self, lost: &[Lost]) {
         if !lost.is_empty() && !std::mem::replace(&mut self.lacks, true) {
             self.disk.note_lacking();

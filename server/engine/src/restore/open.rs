@@ -51,7 +51,7 @@ pub(super) struct OpenDisk {
     pub(super) tree: TreeReader<NodeReader>,
     /// (N8) Commitments of regions that did not open at the agent.
     pub(super) passed_over: OnceLock<BTreeSet<Commitment>>,
-    /// (G2) It is read to its end, also when the backup is deleted meanwhile.
+    /// (G2) Keeps the recipe as a root, so that it is read to its end even if the backup is deleted meanwhile.
     _in_use: InUse,
 }
 

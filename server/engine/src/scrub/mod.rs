@@ -132,7 +132,7 @@ impl Scrub {
         }
     }
 
-    /// Goes on with the pass under way, or begins one, and returns when it has ended, at full speed.
+    /// Continues the pass in progress, or begins one, and returns when it has ended, at full speed.
     pub(crate) fn run(
         &self,
         core: &Arc<Core>,
@@ -258,11 +258,11 @@ enum Proof {
     Sound,
     /// Noted (R4).
     Damaged,
-    /// It was deleted meanwhile.
+    /// Deleted meanwhile.
     Gone,
-    /// It lies far away alone: what reading it costs is not spent for this.
+    /// Only in the bucket: the cost of reading it is not spent for this.
     Far,
-    /// It was not read to its end: told to stop.
+    /// Not read to its end: told to stop.
     Stopped,
 }
 

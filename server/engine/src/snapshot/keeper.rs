@@ -187,7 +187,7 @@ struct Making<'a> {
 static NEVER: LazyLock<StopFlag> = LazyLock::new(StopFlag::default);
 
 impl<'a> Making<'a> {
-    /// In turn, and to its end.
+    /// Inputs of a snapshot on schedule, made to its end.
     fn now(core: &'a Core) -> Self {
         Self { volume: &*core.volume, extra: false, purpose: Purpose::Snapshot, stop: &NEVER }
     }

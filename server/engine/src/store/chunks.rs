@@ -34,11 +34,12 @@ const REPAIRS_WAITED_FOR_MAX: u32 = 3;
 /// Purpose of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// To read it now.
+    /// A read now.
     Read,
-    /// To count on it: not in a container of which it is being decided whether it goes (D2).
+    /// A reference: not to a container of which it is being decided whether it goes (D2).
     Keep,
-    /// To tell an agent that it need not send it: as [`Use::Keep`], and not where one said that it is something else (N6).
+    /// A query by an agent: found chunks need not be sent. As [`Use::Keep`], and not where an agent reported false data
+    /// (N6).
     Have,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct ChunkStore {
     /// The repair of the index, when one is under way.
     pub(super) repair: Mutex<Option<Repair>>,
     pub(super) repair_progress: RepairProgress,
-    /// For tests that count.
+    /// Number of look-ups, for tests.
     #[cfg(test)]
     pub(crate) look_ups: std::sync::atomic::AtomicU64,
     pub(super) salvage: SalvageCache,
@@ -102,7 +103,7 @@ pub(crate) struct StoreParts {
     pub(crate) on_loss: OnLoss,
     /// Shared with the index, which drops entries of containers that are gone.
     pub(crate) leftovers: Arc<Leftovers>,
-    /// For regions that are kept decoded.
+    /// Memory for regions that are kept decoded.
     pub(crate) decoded_bytes: usize,
 }
 

@@ -69,8 +69,8 @@ impl ChunkStore {
         Ok(others.any(|copy| self.has_payload(copy, payload) && copy.is_held(holds)))
     }
 
-    /// (D1) From now on a session that counts on a chunk of a container that is refused counts on another copy of it, one in
-    /// `copies` where there is one. `false`: one of them has none, so the container must stay.
+    /// (D1) Moves the holds on chunks of a refused container to another copy of each, one in `copies` where there is
+    /// one. `false`: one of them has none, so the container must stay.
     ///
     /// # Errors
     /// When the index cannot be asked; it must stay then, too.

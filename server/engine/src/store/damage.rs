@@ -43,9 +43,9 @@ struct Known {
 #[derive(Debug, Default)]
 struct State {
     known: HashMap<ContainerId, Known>,
-    /// By namespace: containers with open damage.
+    /// Number of containers with open damage, by namespace.
     open: HashMap<Option<NamespaceId>, usize>,
-    /// By namespace: the generation of the latest finding.
+    /// Generation of the latest finding, by namespace.
     latest: HashMap<Option<NamespaceId>, u64>,
     /// Findings since the process started.
     generation: u64,
@@ -276,9 +276,10 @@ pub enum OnLoss {
     /// A few are remembered as lost; many stop all writing.
     #[default]
     Stop,
-    /// They are remembered as lost, however many they are.
+    /// Missing containers are remembered as lost, however many they are.
     Accept,
-    /// They are noted in memory only and stop nothing: for a recovery, which drops the rows that nothing needs first.
+    /// Missing containers are noted in memory only and stop nothing: for a recovery, which drops the rows that nothing
+    /// needs first.
     Hold,
 }
 
@@ -332,7 +333,7 @@ impl Losses {
         false
     }
 
-    /// It is not missing.
+    /// Notes that a container is not missing.
     pub(super) fn is_back(&self, container: ContainerId) {
         self.missing.lock().remove(&container);
     }
@@ -352,7 +353,7 @@ type Regions = BTreeSet<(ContainerId, u16)>;
 #[derive(Debug, Default)]
 pub(super) struct Reported {
     regions: RwLock<HashMap<NamespaceId, Regions>>,
-    /// To be asked without a lock, for every chunk of every backup.
+    /// Set once there are any: read without a lock, for every chunk of every backup.
     any: AtomicBool,
 }
 
@@ -374,7 +375,7 @@ impl Reported {
         any.then(|| self.regions.read().get(&namespace).cloned()).flatten().unwrap_or_default()
     }
 
-    /// All of them, by container.
+    /// All reported regions, by container.
     pub(super) fn all(&self) -> Regions {
         self.regions.read().values().flatten().copied().collect()
     }

@@ -28,7 +28,7 @@ struct Sets {
     refused: RoaringTreemap,
     /// Numbers are never used again, so it only grows: a bit or two each.
     gone: RoaringTreemap,
-    /// In an archive, or about to be.
+    /// Containers in an archive, or about to be.
     cold: RoaringTreemap,
 }
 
@@ -41,13 +41,13 @@ impl Gone {
         is_news
     }
 
-    /// From now on no one begins to count on the container, and it is not refused: it stays.
+    /// Marks the container cold: from now on no one begins to rely on it, and it is not refused: it stays.
     pub(super) fn freeze(&self, id: ContainerId) {
         self.sets.write().cold.insert(id.get());
         self.changed();
     }
 
-    /// It does not go to the archive after all.
+    /// Unmarks a container that does not go to the archive after all.
     pub(super) fn keep_warm(&self, id: ContainerId) {
         self.sets.write().cold.remove(id.get());
         self.changed();
@@ -66,7 +66,7 @@ impl Gone {
         self.any.load(Ordering::Acquire) && !self.sets.read().cold.is_disjoint(containers)
     }
 
-    /// It stays, and counts again.
+    /// Ends the refusal: the container stays, and counts again.
     pub(super) fn take_back(&self, id: ContainerId) {
         let mut sets = self.sets.write();
         sets.refused.remove(id.get());
@@ -74,7 +74,7 @@ impl Gone {
         self.changed();
     }
 
-    /// From now on nothing is found in it.
+    /// Marks the container gone: from now on nothing is found in it.
     pub(super) fn insert(&self, id: ContainerId) {
         let mut sets = self.sets.write();
         sets.refused.remove(id.get());

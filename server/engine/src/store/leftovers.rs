@@ -142,7 +142,7 @@ impl Leftovers {
         is_free
     }
 
-    /// It does not lie in an archive after all.
+    /// Notes that the container is not in an archive after all.
     pub(crate) fn keep_warm(&self, id: ContainerId) {
         self.gone.keep_warm(id);
     }

@@ -144,6 +144,6 @@ struct Kept {
     container: ContainerId,
     found: Left,
     looked_ms: i64,
-    /// It was made again by parity, so that all its bytes are in memory.
+    /// Set if it was reconstructed from parity, so that all its bytes are in memory.
     in_memory: bool,
 }

@@ -203,7 +203,7 @@ impl ChunkStore {
         }
     }
 
-    /// All containers the catalog knows; 0 when it cannot be asked.
+    /// Number of containers in the catalog; 0 when it cannot be read.
     fn container_count(&self) -> u64 {
         let totals = self.catalog.container_totals(None);
         totals.map_or(0, |totals| totals.iter().map(|total| total.count).sum())
@@ -291,8 +291,8 @@ pub(crate) fn region_is_sound(open: &OpenContainer, region: u16) -> bool {
     open.read_region(region).is_ok_and(|stored| stored.checked(open).is_ok())
 }
 
-/// (E9) By which of what a scan found something is lost. A region that still decodes to its fingerprints has lost nothing:
-/// its header is needed only where there is no directory.
+/// (E9) Findings of a scan by which data is lost. A region that still decodes to its fingerprints has lost nothing: its
+/// header is needed only where there is no directory.
 pub(crate) fn lost(open: &OpenContainer, found: Vec<ContainerError>) -> Vec<ContainerError> {
     let is_lost = |error: &ContainerError| {
         !error.is_damage() || error.region().is_none_or(|region| !region_is_sound(open, region))

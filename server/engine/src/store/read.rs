@@ -18,9 +18,9 @@ use crate::recipe::{NodeSource, WalkError};
 #[derive(Debug, Clone)]
 pub(crate) enum ReadFrom {
     Chunk(ReadChunk),
-    /// It lies where it is not to be read.
+    /// Only in a place that is not to be read.
     Elsewhere,
-    /// There is no sound copy.
+    /// No sound copy.
     Lacks,
 }
 

@@ -1,6 +1,6 @@
 //! Chunks out of containers that are known to be damaged as a whole: for restores that find them nowhere else.
 //!
-//! (A7) What is found here is never an answer to a backup: the next one stores it again.
+//! (A7) Chunks found here are never an answer to a backup: the next one stores them again.
 
 use std::sync::Arc;
 

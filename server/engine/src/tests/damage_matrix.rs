@@ -78,7 +78,7 @@ enum Fault {
     Garbage,
     /// The disk cannot read it.
     Eio,
-    /// It belongs to someone else.
+    /// The file belongs to another user.
     NoAccess,
 }
 

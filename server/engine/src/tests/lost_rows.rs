@@ -95,7 +95,7 @@ fn rows_that_nothing_needs_are_dropped_by_a_recovery() {
     assert!(engine.check(CheckOptions { read_data: true }, &NoProgress).unwrap().is_sound());
 }
 
-/// It cannot be told which of the missing ones held what is needed.
+/// It cannot be determined which of the missing containers held the needed chunks.
 #[test]
 fn rows_stay_where_a_restore_point_lacks_anything() {
     let scene = scene();
@@ -113,7 +113,7 @@ fn rows_stay_where_a_restore_point_lacks_anything() {
     assert!(core.store.has_open_damage(namespace(&engine)));
 }
 
-/// Nothing is remembered as lost, nor dropped, of files that were only away.
+/// No file that was only away is remembered as lost, or has its row dropped.
 #[test]
 fn a_recovery_of_a_volume_that_is_not_complete_does_no_harm() {
     let scene = scene();

@@ -375,7 +375,7 @@ fn a_backup_that_the_catalog_refuses_leaves_no_point() {
     assert_eq!(engine.catalog().session_details(session).unwrap()[0].status, RowStatus::Aborted);
 }
 
-/// Neither can its point be removed: what it needs is kept until it is gone.
+/// A point that cannot be removed either keeps its containers until it is gone.
 #[test]
 fn a_refused_backup_whose_point_cannot_be_removed_keeps_its_containers() {
     let removes = |failing: u64| {

@@ -85,7 +85,7 @@ fn a_sound_repository_is_proved_and_remembered() {
     check(&bench.open(Arc::new(volume)));
 }
 
-/// It is told apart from damage, and the pass goes on without it.
+/// The failure is distinguished from damage, and the pass goes on without the restore point.
 #[test]
 fn a_restore_point_that_cannot_be_read_now_is_neither_sound_nor_damaged() {
     let (bench, volume) = (Bench::new(), MemoryVolume::new());

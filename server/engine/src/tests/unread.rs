@@ -107,7 +107,7 @@ fn reclaim(engine: &Engine) -> Result<u64, EngineError> {
     Ok(engine.reclaim(&options, &Arc::new(Control::default()))?.containers_deleted)
 }
 
-/// (P6) Nothing is freed or destroyed, and readiness says so; backups go on.
+/// (P6) Asserts that nothing is freed or destroyed, and readiness says so; backups go on.
 fn assert_held(engine: &Engine, count: u64, what: &str) {
     assert_eq!(engine.opened().unreadable_points, count, "{what}");
     let error = reclaim(engine).unwrap_err();

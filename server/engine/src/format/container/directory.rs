@@ -22,7 +22,7 @@ const CRC_BYTES: usize = 8;
 /// Contents of a container: its regions and their chunks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// In the order of the file.
+    /// Regions in the order of the file.
     pub regions: Vec<RegionRecord>,
     /// A chunk's end in its region's plain bytes; chunks in order of region and slot.
     pub ends: Vec<u32>,
@@ -126,8 +126,8 @@ pub fn encode_directory(id: ContainerId, contents: &Contents) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// From bytes that lie at `offset` of the container `id`. When this returns, the regions fill the container
-/// from its header to the directory, every chunk lies within its region, and every number is within its limit.
+/// Decodes a directory, at `offset` of the container `id`. When this returns, the regions fill the container from its
+/// header to the directory, every chunk lies within its region, and every number is within its limit.
 ///
 /// # Errors
 /// [`FormatError`].

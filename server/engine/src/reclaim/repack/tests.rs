@@ -242,7 +242,7 @@ fn a_container_with_a_damaged_region_stays_and_the_damage_is_noted() {
     assert_eq!(read(&engine, &copied.containers), model);
 }
 
-/// Containers written until the disk was full let their victims go, which makes room for the next.
+/// Victims that were copied before the disk was full are deleted, which makes room for the next.
 #[test]
 fn a_full_disk_ends_it_and_what_was_copied_counts() {
     let (bench, volume) = (Bench::new(), Arc::new(FaultyVolume::new(MemoryVolume::new())));

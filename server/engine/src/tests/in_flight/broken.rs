@@ -176,7 +176,7 @@ fn a_silent_agent_is_waited_for_a_minute() {
     assert_brought(&engine, second, &again);
 }
 
-/// In the order of their fingerprints, as they are asked for.
+/// Sorts chunks by fingerprint, the order in which they are asked for.
 fn sorted(chunks: &[u64]) -> Vec<u64> {
     let mut chunks = chunks.to_vec();
     chunks.sort_by_key(|number| *name(*number).as_bytes());

@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::jobs::Budget;
 use crate::reclaim::{Control, ReclaimOptions, run};
 
-/// Once in so many restarts.
+/// Blobs are hidden once in so many restarts.
 const SELDOM: usize = 3;
 
 impl World {

@@ -36,7 +36,7 @@ pub(super) struct Point {
 /// one step.
 const LOCK_CLOCK_LAG_MS: i64 = 6 * 3_600_000 + 40_000_000;
 
-/// Until when it was acknowledged to be locked, and when that was on both clocks.
+/// Acknowledged end of a lock, and the time of that on both clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lock {
     pub(super) until_ms: Option<i64>,

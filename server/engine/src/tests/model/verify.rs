@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// All of it is deleted, and space comes back.
+    /// Deletes everything, and checks that all space comes back.
     pub(super) fn end(&mut self) {
         self.told("the end");
         self.volume.heal();

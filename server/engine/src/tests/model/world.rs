@@ -62,9 +62,9 @@ impl Load for Never {
 pub(super) enum Restart {
     Clean,
     Kill,
-    /// With nothing but the volume.
+    /// Recovery from the volume alone.
     Recovery,
-    /// With a copy of the catalog that was kept some time before.
+    /// Start with a copy of the catalog that was kept some time before.
     OlderCatalog,
 }
 

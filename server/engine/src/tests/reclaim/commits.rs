@@ -59,7 +59,7 @@ impl Waiting {
         Self { scene, catalog, session, disk, damaged }
     }
 
-    /// Without the damaged copy, now and after another round.
+    /// Restores without the damaged copy, now and after another round.
     fn restores(&self, backup: &str) {
         let _ = self.scene.volume.remove(&self.damaged.blob());
         for round in 0..2 {
