@@ -4,7 +4,8 @@ import { run } from "./harness/programs";
 import { Server } from "./harness/server";
 import { expect, loginAdmin, test } from "./harness/test";
 
-const ROWS = 100_000;
+/** Every length takes the same paths; the longest takes minutes. */
+const ROWS = process.env["HOLDFAST_SLOW_TESTS"] === undefined ? 10_000 : 100_000;
 /** On a screen of 900 px there are about 20 rows; with those kept beyond the edges never more than this. */
 const DRAWN_MAX = 80;
 
@@ -40,7 +41,7 @@ async function expected(page: Page, index: number): Promise<{ vm: string; post_l
   }, index);
 }
 
-test("100,000 rows scroll from end to end with a bounded number of DOM rows, each the right one", async ({ page }) => {
+test("many thousands of rows scroll from end to end with a bounded number of DOM rows, each the right one", async ({ page }) => {
   await loginAdmin(page, server.reach, "/details?sort=-post_lc");
   const grid = page.getByRole("grid");
   await expect(grid).toHaveAttribute("aria-rowcount", String(ROWS + 1));
