@@ -1,15 +1,16 @@
-//! The audit: what the bucket has, by a listing of all of it, against what the record says. Objects that are gone, cut off,
-//! replaced, or in an archive by someone else's rule are found before a restore needs them.
+//! The audit: compares a full listing of the bucket with the record. Finds objects that are gone, truncated, replaced,
+//! or moved to an archive by someone else's rule before a restore needs them.
 //!
-//! A listing tells lengths, tags and storage classes, 1,000 objects a request. An object whose tag is not the one it had
-//! when it was found to be what was sent is asked for its checksum: once after it was copied, and whenever it was put anew.
+//! A listing gives lengths, tags and storage classes, 1,000 objects a request. An object whose tag differs from the
+//! one that was verified is asked for its checksum: once after it was copied, and whenever it was put again.
 //!
-//! What is wrong is put right where the blob lies here, too: it is copied again (T13); and where the bucket kept what was
-//! deleted or replaced, that is brought back (T19). What lies nowhere else is noted, so that nothing counts on it until it is
-//! back (T14). What the record does not know is neither read nor removed.
+//! A flawed object is repaired where possible: copied again if the blob is also in the data folder (T13); restored from
+//! an older version if the bucket kept what was deleted or replaced (T19). If there is no other copy, the flaw is
+//! recorded, so that nothing counts on the object until it is back (T14). Unknown objects are neither read nor removed.
 //!
-//! Copies and removals go on meanwhile: whatever looks wrong is asked for once more, and the record after that. The audit
-//! goes on from any key, so a stop costs nothing; a crash leaves findings noted, or objects that the next audit misses.
+//! Copies and removals go on meanwhile: each suspected flaw is checked again, first in the bucket, then in the
+//! record. The audit can resume from any key, so a stop costs nothing; after a crash, findings not yet noted are
+//! found by the next audit.
 
 mod retained;
 mod sample;
@@ -31,69 +32,69 @@ use crate::record::{Flaw, Known};
 use crate::shared::Shared;
 use crate::waiting::Kind;
 
-/// Rows of the record at a time.
+/// Rows of the record read at a time.
 const BATCH: usize = 1024;
 
-/// Objects of ours that no one knows of which are named; more are counted.
+/// Most stray objects that are named; the rest are only counted.
 const STRAYS_NAMED: u64 = 20;
 
-/// What an audit looked at and found.
+/// Totals of an audit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Audited {
-    /// Objects of ours in the listing.
+    /// Repository objects in the listing.
     pub objects: u64,
     pub bytes: u64,
-    /// Requests that list.
+    /// List requests.
     pub lists: u64,
-    /// Objects asked for their checksums.
+    /// Objects whose checksums were requested.
     pub asked: u64,
-    /// Objects of the bucket that were read, and their bytes.
+    /// Objects of the bucket that were read in full, and their bytes.
     pub read: u64,
     pub read_bytes: u64,
     pub missing: u64,
     pub wrong_length: u64,
     pub wrong_content: u64,
     pub cold: u64,
-    /// Objects that need not stay as long as was promised.
+    /// Objects whose retention is shorter than was promised.
     pub short_retention: u64,
-    /// Of those that were missing or not what was sent, those that were brought back from below.
+    /// Missing or altered objects restored from an older version that the bucket had kept.
     pub brought_back: u64,
-    /// Of all these, those that are copied again.
+    /// Flawed objects queued to be copied again.
     pub copied_again: u64,
-    /// Those that lie nowhere else.
+    /// Flawed objects of which there is no other copy.
     pub lost: u64,
-    /// Those that had been lost.
+    /// Objects that had been lost and are back.
     pub back: u64,
-    /// Objects of ours that the record did not know and took in.
+    /// Repository objects missing from the record that were added to it.
     pub taken_in: u64,
-    /// Objects of ours that neither record nor data folder know.
+    /// Repository objects that neither the record nor the data folder knows.
     pub strays: u64,
-    /// Objects of others.
+    /// Objects that do not belong to the repository.
     pub strangers: u64,
 }
 
-/// What becomes of a finding.
+/// Outcome of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The blob lies here: it is copied again.
+    /// The data folder has the blob; it is copied again.
     CopiedAgain,
-    /// It lay in the bucket below a delete marker or another object, and is there again.
+    /// The object was hidden by a delete marker or another version, and was restored.
     BroughtBack,
-    /// It stays as long as was promised again.
+    /// Its retention was extended again.
     Extended,
-    /// It does not.
+    /// Its retention could not be extended.
     NotExtended,
-    /// It lies in an archive, and here: nothing needs it now.
+    /// The object is archived, but the data folder has the blob: nothing needs the object now.
     AlsoHere,
-    /// The blob here is not what was sent, either.
+    /// The local blob is damaged, too.
     DamagedHere,
-    /// It lies nowhere else.
+    /// There is no other copy.
     Lost,
-    /// It lies nowhere else, and can be brought back.
+    /// There is no other copy, but the object can be thawed.
     Archived,
 }
 
-/// What is wrong with an object.
+/// An object with a flaw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditFinding {
     pub name: BlobName,
@@ -101,65 +102,65 @@ pub struct AuditFinding {
     pub outcome: Outcome,
 }
 
-/// Who follows an audit, and knows what blobs hold.
+/// Receives the progress and findings of an audit, and verifies the content of blobs.
 pub trait AuditWatch {
-    /// So many bytes were read since the last call. Whether to go on.
+    /// Called with the bytes read since the last call. Returns false to stop the audit.
     fn go_on(&mut self, bytes: u64) -> bool;
 
-    /// Reads the blob from wherever it lies: whether it is what it should be; `None`: that cannot be told now.
+    /// Reads the blob from wherever it is and verifies it. Returns `None` if it cannot be verified now.
     fn is_sound(&mut self, name: &BlobName) -> Option<bool>;
 
-    /// Something is wrong.
+    /// Called for each flaw that was found.
     fn found(&mut self, finding: &AuditFinding);
 
-    /// An object that was lost is there again, as it should be.
+    /// Called when an object that was lost is back and intact.
     fn is_back(&mut self, name: &BlobName);
 
-    /// An object of ours that neither the record nor the data folder knows.
+    /// Called for a repository object that neither the record nor the data folder knows.
     fn stray(&mut self, name: &BlobName, bytes: u64);
 
-    /// All up to the key `place` was looked at.
+    /// Called with the totals so far once all objects up to the key `place` have been checked.
     fn told(&mut self, audited: &Audited, place: &str);
 }
 
-/// How an audit ends.
+/// How an audit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditEnd {
     Done,
-    /// It was told to stop.
+    /// The watcher stopped it.
     Stopped,
 }
 
-/// What was found of one object.
+/// Result of checking one object.
 enum Found {
-    /// It is what was sent.
+    /// The object is what was sent.
     Sound,
     Flaw(Flaw),
-    /// It cannot be told now. What was known of it stays.
+    /// It cannot be verified now; its recorded state is kept.
     Nothing,
 }
 
-/// An audit under way.
+/// An audit in progress.
 struct Audit<'a> {
     copies: &'a Copies,
     shared: &'a Shared,
-    /// The storage class that objects are put in.
+    /// Storage class that objects are put in.
     class: Option<&'a str>,
     sample: Sample,
     audited: Audited,
     watch: &'a mut dyn AuditWatch,
 }
 
-/// Whether the audit goes on.
+/// `Ok(true)`: the audit continues.
 type Goes = Result<bool, CopyError>;
 
 impl Copies {
-    /// Compares the bucket with the record, from the key `place` on (empty: from the beginning), and puts right what can
-    /// be. `class`: the storage class that objects are put in, which is no finding.
+    /// Compares the bucket with the record, from the key `place` on (empty: from the beginning), and repairs what it
+    /// can. `class`: the storage class that objects are put in, which is no finding.
     ///
     /// # Errors
-    /// [`CopyError::Leased`] when another server writes there: what lies there is its business. When the bucket or the
-    /// record cannot be asked; what was told stays, and a later audit goes on there.
+    /// [`CopyError::Leased`] when another server writes to the bucket; when the bucket or the record cannot be read.
+    /// Findings reported by then stay, and a later audit resumes there.
     pub fn audit(
         &self,
         place: &str,
@@ -167,7 +168,7 @@ impl Copies {
         class: Option<&str>,
         watch: &mut dyn AuditWatch,
     ) -> Result<AuditEnd, CopyError> {
-        // (T8) Of a bucket that another server writes to, the record is out of date.
+        // (T8) The record is out of date for a bucket that another server writes to.
         self.lease()?.check(&self.shared)?;
         let Shared { record, clock, .. } = &*self.shared;
         let sample = Sample::begin(record, !place.is_empty(), clock.now_ms())?;
@@ -194,7 +195,7 @@ impl Copies {
 }
 
 impl Audit<'_> {
-    /// What lies behind `after` and up to `up_to`. The listing is older than what the record is asked now.
+    /// Compares one page of the listing, with keys after `after` and up to `up_to`, with the record, which is newer.
     fn page(&mut self, after: &str, up_to: Option<&str>, objects: Vec<RemoteObject>) -> Goes {
         let mut listed: BTreeMap<BlobName, RemoteObject> =
             objects.into_iter().map(|object| (object.name.clone(), object)).collect();
@@ -217,7 +218,7 @@ impl Audit<'_> {
         Ok(true)
     }
 
-    /// An object that should be there.
+    /// Checks an object that the record says is in the bucket.
     fn one(&mut self, known: &Known, object: Option<RemoteObject>) -> Result<(), CopyError> {
         let flaw = match object {
             None => self.confirm_missing(known)?,
@@ -227,7 +228,7 @@ impl Audit<'_> {
                 self.judge(known, &object)?
             }
         };
-        // Written anew since, or removed: what was listed was another.
+        // Rewritten or removed since the listing: the finding is about an older object.
         let is_same = |now: &Known| (now.len, now.sum) == (known.len, known.sum);
         if matches!(&flaw, Found::Flaw(_))
             && !self.shared.record.known_one(&known.name)?.is_some_and(|now| is_same(&now))
@@ -249,18 +250,19 @@ impl Audit<'_> {
         self.check_retention(&known.name)
     }
 
-    /// It may have been put there since the listing, or be removed now.
+    /// Confirms that an unlisted object is missing: it may have been put since the listing, or be removed by now.
     fn confirm_missing(&mut self, known: &Known) -> Result<Found, CopyError> {
         self.audited.asked += 1;
         match self.shared.remote.store.stat(&known.name) {
-            // (T14) What was found wrong is looked at when it is listed, with its length and checksum.
+            // (T14) A flaw that was recorded is only cleared by an audit that lists the object, with its length and
+            // checksum.
             Ok(_) => Ok(Found::Nothing),
             Err(VolumeError::NotFound { .. }) => Ok(Found::Flaw(Flaw::Missing)),
             Err(error) => Err(CopyError::Remote(error)),
         }
     }
 
-    /// What is wrong with an object that is listed.
+    /// Finds the flaw of an object that is listed, if any.
     fn judge(&mut self, known: &Known, object: &RemoteObject) -> Result<Found, CopyError> {
         let was_lost = known.flaw.as_ref().is_some_and(Flaw::is_loss);
         let is_same = known.tag.is_some() && known.tag == object.tag && !was_lost;
@@ -272,7 +274,7 @@ impl Audit<'_> {
         }
         let mut class = object.class.clone().filter(|class| is_archive(class));
         if class.is_none() && matches!(known.flaw, Some(Flaw::Cold { .. })) {
-            // A listing may be old, and does not tell all archives.
+            // A listing may be old, and not every store lists the archive class.
             self.audited.asked += 1;
             class = match self.shared.remote.store.stat(&known.name) {
                 Ok(stat) => stat.class.filter(|class| is_archive(class)),
@@ -281,7 +283,7 @@ impl Audit<'_> {
             };
         }
         let class = class.as_deref();
-        // (T10) Where it was put there on purpose, the record says so.
+        // (T10) The record says so if this server archived it.
         let meant = self.known_class(&known.name, class)?;
         let flaw = class
             .filter(|class| self.class != Some(class) && meant.as_deref() != Some(class))
@@ -292,15 +294,15 @@ impl Audit<'_> {
         Ok(flaw.map_or(Found::Sound, Found::Flaw))
     }
 
-    /// The class that the record has of an object which is listed as one of the archive `listed`, or of none: as it is now, when
-    /// someone brought it back or took it further.
+    /// Returns the archive class recorded for an object that is listed in archive class `listed` (or none), corrected
+    /// if the object has since been restored or moved to a colder class.
     fn known_class(&mut self, name: &BlobName, listed: Option<&str>) -> Result<Option<String>, CopyError> {
         let Shared { remote, record, .. } = self.shared;
         let Some(row) = record.cold(name)? else { return Ok(None) };
         if !row.is_done || Some(row.class.as_str()).filter(|class| is_archive(class)) == listed {
             return Ok(Some(row.class));
         }
-        // It may have got its class since the listing.
+        // It may have been given its class since the listing.
         self.audited.asked += 1;
         let now = match remote.store.look(name) {
             Ok(look) => look.class.unwrap_or_else(|| DEFAULT_CLASS.to_owned()),
@@ -313,12 +315,12 @@ impl Audit<'_> {
         Ok(Some(row.class))
     }
 
-    /// Whether the object is what was sent, by its length and checksum as they are now: a listing may be old.
+    /// Compares the object's current length and checksum with what was sent: a listing may be old.
     fn look_closer(&mut self, known: &Known, object: &RemoteObject) -> Result<Found, CopyError> {
         self.audited.asked += 1;
         let stat = match self.shared.remote.store.stat(&known.name) {
             Ok(stat) => stat,
-            // Removed since the listing; if not by us, the next audit misses it.
+            // Removed since the listing; if this server did not remove it, the next audit reports it missing.
             Err(VolumeError::NotFound { .. }) => return Ok(Found::Nothing),
             Err(error) => return Err(CopyError::Remote(error)),
         };
@@ -327,7 +329,7 @@ impl Audit<'_> {
         }
         match self.has_content(known, stat.checksum)? {
             Some(true) => {
-                // The tag is that of an older object, when the listing is: then it is looked at again.
+                // An old listing shows the tag of an older object; then the object is checked again next time.
                 let tag = object.tag.as_deref().filter(|_| object.len == stat.len);
                 self.shared.record.proved(&known.name, stat.checksum, tag)?;
                 Ok(Found::Sound)
@@ -337,33 +339,34 @@ impl Audit<'_> {
         }
     }
 
-    /// Whether an object of this checksum is what was sent; `None`: that cannot be told now.
+    /// Returns whether an object with checksum `there` is what was sent; `None`: unknown for now.
     fn has_content(&mut self, known: &Known, there: Option<BlobChecksum>) -> Result<Option<bool>, CopyError> {
         let Shared { local, remote, record, clock, .. } = self.shared;
         if let (Some(there), Some(sent)) = (there, known.sum)
             && is_comparable(there, sent)
         {
-            // (T21) What could not be read once has this checksum ever after.
+            // (T21) An object that could not be read once is read again from then on, although its checksum matches.
             let is_read = there == sent && known.flaw.as_ref().is_some_and(Flaw::is_loss);
             return if is_read { self.reads_as(known, sent) } else { Ok(Some(there == sent)) };
         }
-        // (T20) Without a checksum where one was sent it is not what was sent, unless it reads like that.
+        // (T20) An object that lacks the checksum it was sent with counts as replaced, unless its content proves
+        // to be the same.
         let lacks_sum = there.is_none() && known.sum.is_some() && remote.store.keeps_checksums();
         let is_first_look = known.tag.is_none() && known.flaw.is_none() && !lacks_sum;
-        // Nothing says what was sent but the blob itself, if it is here.
+        // Without a checksum on record, only the local blob tells what was sent.
         match local.open(&known.name) {
             Ok(here) if there.is_some() || !is_first_look => {
                 self.watch.go_on(here.len());
                 match compare(&*remote.store, &known.name, &*here) {
                     Ok(found) => Ok(Some(matches!(found, There::Same(_)))),
-                    // (T14) It cannot be read here: then nothing is known of it.
+                    // (T14) The local blob cannot be read, so the object cannot be judged.
                     Err(VolumeError::Io { .. }) => Ok(None),
                     Err(error) => Err(CopyError::Remote(error)),
                 }
             }
-            // It is not read for the first look: the bucket answered that it has it, whole (T4).
+            // Not read on the first check: the bucket has confirmed that it has the whole object (T4).
             _ if is_first_look => Ok(Some(true)),
-            // It cannot be read, and got another tag as it got its class.
+            // It cannot be read, and its tag changed with its storage class.
             _ if record.cold(&known.name)?.is_some() && !lacks_sum => Ok(Some(true)),
             _ if lacks_sum => known.sum.map_or(Ok(None), |sum| self.reads_as(known, sum)),
             _ => {
@@ -378,11 +381,11 @@ impl Audit<'_> {
         }
     }
 
-    /// Puts right what is wrong, or notes it.
+    /// Repairs a flaw, or records it.
     fn act(&mut self, known: &Known, flaw: Flaw) -> Result<(), CopyError> {
         let Shared { local, record, clock, .. } = self.shared;
         let name = &known.name;
-        // What lies beside a container goes with it.
+        // The ends of a container are removed with it.
         if let Some(container) = container_of(name)
             && record.visible(&container)?.is_none()
         {
@@ -420,7 +423,7 @@ impl Audit<'_> {
             Err(error) => return Err(CopyError::Local(error)),
         };
         if !matches!(outcome, Outcome::CopiedAgain | Outcome::BroughtBack) {
-            // (T14) Before anyone is told: nothing counts on it from now on.
+            // (T14) Recorded before it is reported: from now on nothing counts on the object.
             record.note_flaw(name, Some(&flaw), clock.now_ms())?;
         }
         match &flaw {
@@ -428,7 +431,7 @@ impl Audit<'_> {
             Flaw::Length { .. } => self.audited.wrong_length += 1,
             Flaw::Content => self.audited.wrong_content += 1,
             Flaw::Cold { .. } => self.audited.cold += 1,
-            // Never judged so.
+            // Retention flaws do not reach this function.
             Flaw::Retention { .. } => {}
         }
         self.audited.copied_again += u64::from(outcome == Outcome::CopiedAgain);
@@ -439,13 +442,13 @@ impl Audit<'_> {
                 self.audited.back += 1;
                 self.watch.is_back(name);
             }
-            // It may be an older one, or someone's who knew what to put there.
+            // The restored version may be an older one, or put there by an attacker.
             self.check_retention(name)?;
         }
         Ok(())
     }
 
-    /// (T13) Whether the blob here is fit to be copied again; `None`: that cannot be told now.
+    /// (T13) Returns whether the local blob is fit to be copied again; `None`: unknown for now.
     fn is_what_was_sent(&mut self, known: &Known, here: &dyn Blob) -> Option<bool> {
         self.watch.go_on(here.len());
         if let Some(container) = container_of(&known.name) {
@@ -463,12 +466,12 @@ impl Audit<'_> {
         }
     }
 
-    /// (T13) What lies there in its place goes, and the blob here is copied again.
+    /// (T13) Removes the flawed object, and queues the local blob to be copied again.
     fn replace(&mut self, known: &Known, flaw: &Flaw) -> Result<(), CopyError> {
         let Shared { remote, record, waiting, clock, .. } = self.shared;
         let name = &known.name;
         if let Some(container) = container_of(name) {
-            // (T8) (T20) They are not copied with a round, so they are put anew at once.
+            // (T8) (T20) Ends are not copied by a round, so they are put again at once.
             self.copies.lease()?.check(self.shared)?;
             put_ends(self.shared, &container).map_err(CopyError::Remote)?;
             return Ok(record.note_flaw(name, None, 0)?);
@@ -476,7 +479,7 @@ impl Audit<'_> {
         if *flaw != Flaw::Missing {
             // (T8)
             self.copies.lease()?.check(self.shared)?;
-            // First: a crash in between leaves one that is missing.
+            // Removed first: a crash in between leaves a missing object, which the next process copies.
             remote.store.remove_all(std::slice::from_ref(name)).map_err(CopyError::Remote)?;
         }
         record.note_flaw(name, None, 0)?;
@@ -485,7 +488,7 @@ impl Audit<'_> {
         Ok(())
     }
 
-    /// An object that the record does not know.
+    /// Handles an object that the record does not know.
     fn unknown(&mut self, object: RemoteObject) -> Result<(), CopyError> {
         let Shared { local, record, waiting, clock, .. } = self.shared;
         let RemoteObject { name, len, .. } = object;
@@ -496,19 +499,19 @@ impl Audit<'_> {
             if !is_end {
                 return Ok(());
             }
-            // (T20) Put there before a crash, or by a version that did not note them.
+            // (T20) Put before a crash, or by a version that did not record it.
             self.check_retention(&name)?;
             return Ok(record.add(&name, len)?);
         };
         self.audited.objects += 1;
         self.audited.bytes += len;
-        // Copied since the listing, or about to be; or it is to go.
+        // Copied since the listing, about to be copied, or due for removal.
         if record.recorded(&name)?.is_some() || record.is_to_go(&name)? {
             return Ok(());
         }
         match local.open(&name) {
             Ok(here) => {
-                // Copying asks for it, and takes it for the copy if it is the same (T6).
+                // Copying compares it with the blob, and accepts it as the copy if they are equal (T6).
                 if self.shared.travels(&name).is_some() && waiting.number(&name).is_none() {
                     waiting.note(&name, here.len(), clock.now_ms());
                     self.audited.taken_in += 1;
@@ -520,12 +523,12 @@ impl Audit<'_> {
         }
         let archive = match self.shared.remote.store.stat(&name) {
             Ok(stat) if stat.len == len => stat.class.filter(|class| is_archive(class)),
-            // Removed since the listing, or put anew.
+            // Removed since the listing, or put again.
             Ok(_) | Err(VolumeError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(CopyError::Remote(error)),
         };
-        // (T15) A container whose ends are kept here, whole and of one of this length, lies there alone. Nothing else comes
-        // back: it may have been deleted.
+        // (T15) A container whose ends are kept here, intact and of the same length, was moved to the bucket. Nothing
+        // else is taken in: it may have been deleted.
         let has_ends = has_ends_of(&**local, &name, len);
         if kind == Kind::Container && has_ends {
             match archive {

@@ -1,8 +1,9 @@
-//! What of the bucket lies in an archive, and what reading it comes to.
+//! Archived objects of the bucket, and the volume that refuses to read them.
 //!
-//! Reads of the bucket pass the [`Gate`], which refuses what the record says is cold before the bucket is asked: a
-//! repository's upkeep must never pay for that by accident, and the error says what to do. What the bucket refuses
-//! although the record knows nothing (a lifecycle rule, a crash) is entered, so that it can be thawed like the rest.
+//! Reads of the bucket pass the [`Gate`], which refuses objects that are cold by the record before the bucket is
+//! asked: a repository's upkeep must never pay for a thaw by accident, and the error says what to do. An object that
+//! the bucket refuses although the record knows nothing (a lifecycle rule, a crash) is recorded as cold, so that it
+//! can be thawed like the rest.
 
 use std::sync::Arc;
 
@@ -12,37 +13,37 @@ use parking_lot::RwLock;
 
 use crate::record::{ColdRow, Record, RecordError};
 
-/// Storage classes from which an object must be brought back before it can be read.
+/// Storage classes whose objects must be thawed before they can be read.
 pub(crate) const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 
-/// What an object is taken to be in when the bucket says only that it lies in an archive.
+/// Class assumed for an object when the bucket says only that it is archived.
 const UNKNOWN_ARCHIVE: &str = "GLACIER";
 
-/// Until so long before its end a thawed copy counts: a read that begins then must not end in the middle.
+/// A thawed copy counts as readable until this long before it expires: a read must not be cut off in the middle.
 pub(crate) const MARGIN_MS: i64 = 60_000;
 
-/// Storage classes that containers are given, and how long each is paid for at least, in days.
+/// Storage classes that containers can be given, and the minimum storage duration that is billed, in days.
 const CLASSES: [(&str, u32); 5] =
     [("STANDARD_IA", 30), ("ONEZONE_IA", 30), ("GLACIER_IR", 90), ("GLACIER", 90), ("DEEP_ARCHIVE", 180)];
 
-/// Whether objects of a storage class must be brought back before they can be read.
+/// Returns true if objects of a storage class must be thawed before they can be read.
 pub fn is_archive(class: &str) -> bool {
     ARCHIVES.contains(&class)
 }
 
-/// How long an object of a storage class that containers can be given is paid for at least, in days; `None`: no such class.
+/// Returns the minimum billed storage duration of a class that containers can be given, in days; `None`: no such class.
 pub fn days_min(class: &str) -> Option<u32> {
     CLASSES.iter().find(|(known, _)| *known == class).map(|(_, days)| *days)
 }
 
-/// Whether a row says that an object cannot be read without being thawed, whatever was thawed since.
+/// Returns true if a row's class is an archive, whether or not there is a thawed copy.
 fn is_cold(row: &ColdRow) -> bool {
     is_archive(&row.class)
 }
 
-/// Whether it can be read at this moment, as far as is known.
+/// Returns true if the record says that the object can be read at this moment.
 fn is_readable(row: &ColdRow, now_ms: i64) -> bool {
-    // What may have been moved there is asked for.
+    // The bucket is asked about one that may have been moved to the archive.
     !is_cold(row)
         || !row.is_done
         || row.until_ms.is_some_and(|until| until.saturating_sub(MARGIN_MS) > now_ms)
@@ -66,7 +67,7 @@ fn failed(name: &BlobName, error: RecordError) -> VolumeError {
     VolumeError::Unavailable { action: "read", name: name.to_string(), source: error.into() }
 }
 
-/// What the parts of this file share.
+/// State that the types of this file share.
 #[derive(Debug, Clone)]
 pub(crate) struct Cold {
     record: Arc<Record>,
@@ -78,7 +79,7 @@ impl Cold {
         Self { record: Arc::clone(record), clock: Arc::clone(clock) }
     }
 
-    /// Fails when `name` cannot be read now.
+    /// Fails if `name` cannot be read now.
     fn admit(&self, name: &BlobName) -> Result<(), VolumeError> {
         match self.record.cold(name).map_err(|error| failed(name, error))? {
             Some(row) if !is_readable(&row, self.clock.now_ms()) => Err(refusal(name, &row)),
@@ -86,7 +87,7 @@ impl Cold {
         }
     }
 
-    /// The bucket says that it lies in an archive, whatever the record said.
+    /// Records that the bucket refused a read because the object is archived.
     fn found_cold(&self, name: &BlobName, error: VolumeError) -> VolumeError {
         let known = self.record.cold(name).ok().flatten().map(|row| row.class);
         let class = known.filter(|class| is_archive(class)).unwrap_or_else(|| UNKNOWN_ARCHIVE.to_owned());
@@ -96,18 +97,18 @@ impl Cold {
         error
     }
 
-    /// A blob of `len` bytes that lies in the bucket, as the engine opens it.
+    /// Wraps a blob of `len` bytes in the bucket so that it tells the engine whether it is cold.
     pub(crate) fn place(&self, name: &BlobName, len: u64, inner: impl Blob + 'static) -> Arc<dyn Blob> {
         Arc::new(Placed { inner: Box::new(inner), name: name.clone(), len, cold: self.clone() })
     }
 
-    /// The bucket for readers.
+    /// Wraps the bucket for readers in a [`Gate`].
     pub(crate) fn gate(&self, reads: Arc<dyn Volume>) -> Arc<dyn Volume> {
         Arc::new(Gate { inner: reads, cold: self.clone() })
     }
 }
 
-/// A blob that knows whether it lies in an archive.
+/// A blob that knows whether it is archived.
 #[derive(Debug)]
 struct Placed {
     inner: Box<dyn Blob>,
@@ -143,13 +144,13 @@ impl Blob for Placed {
                 let is_kept = || self.inner.cold().is_some_and(|kept| kept.is_readable);
                 place(is_readable(&row, self.cold.clock.now_ms()) || is_kept(), row.is_done)
             }
-            // It cannot be told: then no one counts on it, and reading it says what is wrong.
+            // Unknown: nothing counts on it, and reading it reports the error.
             Err(_) => place(true, true),
         }
     }
 }
 
-/// See the module's text.
+/// A volume that refuses to read archived objects (see the module documentation).
 #[derive(Debug)]
 struct Gate {
     inner: Arc<dyn Volume>,
@@ -173,7 +174,7 @@ struct GatedBlob {
     cold: Cold,
     name: BlobName,
     len: u64,
-    /// Opened anew when the object is another: it was given another storage class.
+    /// Reopened when the object was replaced by the same bytes in another storage class.
     blob: RwLock<Arc<dyn Blob>>,
 }
 
@@ -190,7 +191,7 @@ impl Blob for GatedBlob {
         self.cold.admit(&self.name)?;
         let blob = Arc::clone(&*self.blob.read());
         let read = match blob.read_at(offset, buffer) {
-            // Of the same bytes, whose tag is another: what was opened is never believed to be gone by its tag alone.
+            // Same bytes, other tag: a changed tag alone does not mean that the object is gone.
             Err(VolumeError::NotFound { .. }) => {
                 let again = self.inner.open(&self.name)?;
                 if again.len() != self.len {

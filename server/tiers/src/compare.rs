@@ -1,26 +1,26 @@
-//! Whether what lies in the bucket is what lies here: an answer to a copy was lost, or a record.
+//! Compares an object with the local blob: after the answer to a copy, or the record, was lost.
 
 use std::io;
 
 use crc_fast::{CrcAlgorithm, Digest};
 use holdfast_volume::{Blob, BlobChecksum, BlobName, RemoteStat, RemoteVolume, VolumeError};
 
-/// What is read at once.
+/// Bytes read at once.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
-/// What lies under a name in the bucket.
+/// The object in the bucket, compared with a local blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum There {
     Nothing,
-    /// The same, which has this checksum.
+    /// An equal object, with this checksum.
     Same(BlobChecksum),
-    /// Something else.
+    /// A different object.
     Other {
         len: u64,
     },
 }
 
-/// Compares the blob `here` with what lies in the bucket, by checksum where the bucket keeps one, else by reading it.
+/// Compares the blob `here` with its object in the bucket, by checksum where the bucket keeps one, else by reading it.
 pub(crate) fn compare(
     remote: &dyn RemoteVolume,
     name: &BlobName,
@@ -33,7 +33,7 @@ pub(crate) fn compare(
     }
 }
 
-/// As [`compare`], with an object of which the bucket said `stat`.
+/// Same as [`compare`], for an object whose stat is known.
 pub(crate) fn compare_with(
     remote: &dyn RemoteVolume,
     name: &BlobName,
@@ -51,15 +51,15 @@ pub(crate) fn compare_with(
             if there.len() != here.len() {
                 return Ok(other);
             }
-            // 64 bits: enough against accidents. Who may write to the bucket can replace anything there, which
-            // encryption notices.
+            // 64 bits suffice against accidents. Whoever can write to the bucket can replace anything there;
+            // encryption detects that.
             crc64(&*there)?
         }
     };
     Ok(if has_sum(here, sum)? { There::Same(sum) } else { other })
 }
 
-/// A checksum that bytes read one after the other should come to.
+/// Computes a checksum over consecutive pieces and compares it with the expected one.
 pub(crate) struct Expected {
     digest: Digest,
     sum: u64,
@@ -83,7 +83,7 @@ impl Expected {
     }
 }
 
-/// Whether a blob has this checksum. Reads it.
+/// Reads a blob and returns whether it has this checksum.
 pub(crate) fn has_sum(blob: &dyn Blob, sum: BlobChecksum) -> Result<bool, VolumeError> {
     let mut expected = Expected::new(sum);
     pieces(blob, |piece| {
@@ -93,7 +93,7 @@ pub(crate) fn has_sum(blob: &dyn Blob, sum: BlobChecksum) -> Result<bool, Volume
     Ok(expected.is_met())
 }
 
-/// Whether two checksums are of one kind.
+/// Returns true if two checksums use the same algorithm.
 pub(crate) const fn is_comparable(there: BlobChecksum, sent: BlobChecksum) -> bool {
     matches!(
         (there, sent),
@@ -102,7 +102,7 @@ pub(crate) const fn is_comparable(there: BlobChecksum, sent: BlobChecksum) -> bo
     )
 }
 
-/// The checksum of a blob, by reading it.
+/// Computes the checksum of a blob by reading it.
 pub(crate) fn crc64(blob: &dyn Blob) -> Result<BlobChecksum, VolumeError> {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     pieces(blob, |piece| {

@@ -1,8 +1,8 @@
-//! Copies what was sealed to the bucket, and removes there what was removed here. In pieces: the caller of
+//! Copies sealed blobs to the bucket, and removes blobs from it that were removed locally. In steps: the caller of
 //! [`Copies::work`] decides when.
 //!
-//! Every blob is sent once. After an answer that was lost, or a crash, the bucket is asked first whether it has the blob.
-//! A failure leaves the round where it is; the next call goes on there.
+//! Every blob is sent once. After a lost answer or a crash, the bucket is asked first whether it has the blob. A
+//! failed round resumes at the same place with the next call.
 
 mod removals;
 
@@ -30,44 +30,44 @@ const PAGE: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 /// Blobs each thread copies in one call of [`Copies::work`].
 const BLOBS_PER_THREAD: usize = 8;
 
-/// Blobs that cannot be read here and are remembered.
+/// Most local blobs that are remembered as unreadable.
 const UNREADABLE_MAX: usize = 1000;
 
-/// They are tried again after so long: what failed may have been a cable.
+/// Retry interval for unreadable blobs: the cause may have been a cable.
 const UNREADABLE_AGAIN_MS: i64 = 3_600_000;
 
-/// What one call did.
+/// Result of one call of [`Copies::work`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Worked {
     pub blobs: u64,
     pub bytes: u64,
-    /// Whether there is more to do now.
+    /// `true` if there is more to do now.
     pub more: bool,
 }
 
-/// How the copies are, at a moment.
+/// Snapshot of the progress of copying.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyStatus {
-    /// What waits, as far as it is known.
+    /// Blobs known to be waiting.
     pub waiting_blobs: u64,
     pub waiting_bytes: u64,
-    /// Everything sealed before this is in the bucket, in milliseconds since the Unix epoch. `None`: it never was.
+    /// All blobs sealed before this are in the bucket, in milliseconds since the Unix epoch. `None`: unknown as yet.
     pub copied_up_to_ms: Option<i64>,
-    /// Whether the local listing is being compared: more may wait than is known.
+    /// `true` while the local listing is being compared: more blobs may be waiting than is known.
     pub is_comparing: bool,
-    /// What was copied by this process.
+    /// Blobs copied by this process.
     pub copied_blobs: u64,
     pub copied_bytes: u64,
-    /// What is to go from the bucket.
+    /// Removals that the bucket has yet to carry out.
     pub removals: u64,
-    /// Blobs that cannot be read here.
+    /// Local blobs that cannot be read.
     pub unreadable: Vec<BlobName>,
-    /// The last failure, until a call succeeds.
+    /// The last failure; cleared when a call succeeds.
     pub failure: Option<String>,
 }
 
-/// See the module's text. One call of [`Copies::work`] at a time does anything.
+/// Copies blobs to the bucket (see the module documentation). Calls of [`Copies::work`] run one at a time.
 #[derive(Debug)]
 pub struct Copies {
     pub(crate) shared: Arc<Shared>,
@@ -84,26 +84,27 @@ struct State {
     /// The next round compares the whole listing.
     is_whole_due: bool,
     has_discarded: bool,
-    /// Sent, without an answer.
+    /// Blobs sent without an answer.
     unsure: HashSet<BlobName>,
     unreadable: BTreeMap<BlobName, String>,
-    /// When the first of these was found.
+    /// When the first unreadable blob was found.
     unreadable_since_ms: i64,
 }
 
-/// What became of a blob.
+/// Result of copying a blob.
 enum Copied {
     Done(u64),
-    /// It is not here any more.
+    /// The local blob was removed.
     Gone,
-    /// The local disk fails to read it.
+    /// The local disk cannot read it.
     Unreadable(String),
 }
 
 const COPIED_UP_TO: &str = "copied_up_to_ms";
 
 impl TieredVolume {
-    /// What copies its blobs, `threads` at a time. `name`: what this server is called where another is told of it.
+    /// Creates the copier of this volume, with `threads` blobs in parallel. `name`: this server's name in
+    /// messages to others.
     ///
     /// # Errors
     /// The record's.
@@ -133,7 +134,7 @@ impl TieredVolume {
 }
 
 impl Copies {
-    /// How it is now.
+    /// Returns the current progress.
     pub fn status(&self) -> CopyStatus {
         let mut status = self.status.lock().clone();
         let waiting = self.shared.waiting.totals();
@@ -144,34 +145,34 @@ impl Copies {
         status
     }
 
-    /// Calls `tell` whenever there is something to copy that was just sealed. It must not block.
+    /// Calls `tell` whenever a blob was sealed that is to be copied. It must not block.
     pub fn on_sealed(&self, tell: impl Fn() + Send + Sync + 'static) {
         self.shared.waiting.tell(Box::new(tell));
     }
 
-    /// A mark of all that was sealed up to now, for [`Copies::has_up_to`].
+    /// Returns a mark of everything sealed up to now, for [`Copies::has_up_to`].
     pub fn mark(&self) -> u64 {
         self.shared.waiting.last()
     }
 
-    /// (T12) Whether the bucket has everything that was sealed before the mark, but for snapshots of the catalog. What could not
-    /// be read here it does not have.
+    /// (T12) Returns true if the bucket has everything that was sealed before the mark, except snapshots of the
+    /// catalog. Blobs that could not be read locally count as missing.
     pub fn has_up_to(&self, mark: u64) -> bool {
         let status = self.status.lock();
         !status.is_comparing && self.unread.lock().is_above(mark) && self.shared.waiting.has_none_up_to(mark)
     }
 
-    /// The record of what lies there.
+    /// The record of the bucket's blobs.
     pub fn record(&self) -> &Record {
         &self.shared.record
     }
 
-    /// The volume here, and the record of what lies there.
+    /// The local volume, and the record of the bucket's blobs.
     pub(crate) fn parts(&self) -> (&dyn Volume, &Record) {
         (&*self.shared.local, &self.shared.record)
     }
 
-    /// Who else writes to the bucket; `None`: no one does. Asks it.
+    /// Asks the bucket for the other server that writes to it; `None`: there is none.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -179,10 +180,10 @@ impl Copies {
         self.lease()?.other(&self.shared)
     }
 
-    /// Does the next piece: at most a few blobs for each thread, or one request of removals.
+    /// Does the next step: at most a few blobs for each thread, or one removal request.
     ///
     /// # Errors
-    /// Why it does not go on. The next call tries again, at the same place.
+    /// The reason why copying cannot continue. The next call tries again, at the same place.
     pub fn work(&self, must_stop: &(dyn Fn() -> bool + Sync)) -> Result<Worked, CopyError> {
         let mut state = self.state.lock();
         let worked = self.piece(&mut state, must_stop);
@@ -218,14 +219,14 @@ impl Copies {
         worked
     }
 
-    /// The next round; `None`: there is nothing to do.
+    /// Begins the next round; `None`: there is nothing to do.
     fn begin(&self, state: &mut State) -> Result<Option<Round>, CopyError> {
         let Shared { waiting, record, clock, .. } = &*self.shared;
         state.is_whole_due |= waiting.take_lost();
-        // (T1) (T2) Everything noted later is of the next round.
+        // (T1) (T2) Blobs and removals noted later belong to the next round.
         let began_ms = clock.now_ms();
         if began_ms.saturating_sub(state.unreadable_since_ms) >= UNREADABLE_AGAIN_MS {
-            // (T12) They go on missing until they are there.
+            // (T12) Unreadable blobs count as missing until they are in the bucket.
             let unread = self.unread.lock().names();
             for name in std::mem::take(&mut state.unreadable).into_keys().chain(unread) {
                 waiting.note(&name, 0, began_ms);
@@ -257,9 +258,9 @@ impl Copies {
         must_stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Worked, CopyError> {
         self.fill(state, round, kind)?;
-        // After the names were listed: those that were not noted by then are not of this process.
+        // Checked after the names were listed: names without a number by then were not sealed by this process.
         if kind > Kind::Container && self.shared.waiting.has_lost() {
-            // (T1) Which points are of this round, and what they need by now, cannot be told any more.
+            // (T1) The points of this round, and the blobs they need, can no longer be determined.
             round.stage = Stage::Abandoned;
             return Ok(Worked { more: true, ..Worked::default() });
         }
@@ -272,7 +273,7 @@ impl Copies {
             if kind == Kind::Keys {
                 self.remove_older_keys()?;
             }
-            // (T1) What of it is needed was written anew, perhaps after the round began, perhaps with newer keys.
+            // (T1) Its live chunks were rewritten, perhaps after the round began and with newer keys.
             if kind == Kind::Container && (round.went || self.shared.waiting.take_removed()) {
                 round.repeat_containers(self.shared.waiting.last());
             } else {
@@ -283,7 +284,7 @@ impl Copies {
         self.copy_batch(state, round, batch, must_stop)
     }
 
-    /// Side by side.
+    /// Number of blobs copied in parallel.
     pub(crate) const fn threads(&self) -> usize {
         self.threads
     }
@@ -292,11 +293,11 @@ impl Copies {
         self.lease.get().ok_or(CopyError::Unnamed)
     }
 
-    /// (T8) This server is the one that writes there.
+    /// (T8) Checks that this server holds the lease.
     fn may_write(&self, state: &mut State) -> Result<(), CopyError> {
         self.lease()?.check(&self.shared)?;
         if !state.has_discarded {
-            // Not every object store tells of them; a lifecycle rule removes them, too.
+            // Not every object store lists unfinished uploads; a lifecycle rule removes them, too.
             if let Err(error) = self.shared.remote.store.discard_unfinished() {
                 tracing::warn!(%error, "cannot discard uploads to the bucket that an earlier process did not finish");
             }
@@ -305,7 +306,7 @@ impl Copies {
         Ok(())
     }
 
-    /// Names to copy, when there are none at hand.
+    /// Refills the queue of names to copy when it is empty.
     fn fill(&self, state: &State, round: &mut Round, kind: Kind) -> Result<(), CopyError> {
         while round.queue.is_empty() {
             if round.is_whole && !round.has_listed_all {
@@ -313,10 +314,10 @@ impl Copies {
                 continue;
             }
             let names = self.shared.waiting.first(kind, round.limit(kind), PAGE.get());
-            // Those that are to go are copied once they are gone, if they are here again.
+            // Names due for removal are copied after their removal, if there is a new blob of that name.
             for name in names {
                 let is_to_go = self.is_to_go(&name)?;
-                // (T1) What of it is needed was written anew, and has a number by now.
+                // (T1) Its live chunks were rewritten, and have a number by now.
                 round.went |= is_to_go && kind == Kind::Container;
                 if is_to_go || state.unreadable.contains_key(&name) {
                     self.shared.waiting.forget(&name);
@@ -356,8 +357,8 @@ impl Copies {
             {
                 continue;
             }
-            // (T1) A point that was sealed after the round began may need what is not there yet, and a snapshot may name it.
-            // Keys and containers are never too early.
+            // (T1) A point sealed after the round began may need blobs that were not copied yet, and a snapshot may
+            // name it. Keys and containers are never too early.
             let is_later =
                 kind > Kind::Container && waiting.number(&name).is_some_and(|number| number > round.up_to);
             let is_known =
@@ -366,7 +367,7 @@ impl Copies {
                 continue;
             }
             if self.is_to_go(&name)? {
-                // (T1) As above, if it was not listed.
+                // (T1) Same as above, if it was not listed.
                 round.went |= kind == Kind::Container;
             } else {
                 round.queue.push_back(name);
@@ -375,7 +376,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Whether a blob that is here is to go there, which is then not put off: it is in the way of the new one.
+    /// Returns true if an existing local blob's name is due for removal, and makes that removal due now: it
+    /// blocks the new blob.
     fn is_to_go(&self, name: &BlobName) -> Result<bool, RecordError> {
         let is_to_go = self.shared.record.is_to_go(name)?;
         if is_to_go {
@@ -384,7 +386,7 @@ impl Copies {
         Ok(is_to_go)
     }
 
-    /// Copies a few blobs side by side. What is not copied goes back to the queue.
+    /// Copies a few blobs in parallel. Blobs that were not copied go back to the queue.
     fn copy_batch(
         &self,
         state: &mut State,
@@ -410,7 +412,8 @@ impl Copies {
                         let Some((name, ask_first)) = left.lock().pop() else { return };
                         match self.copy_one(&name, ask_first, must_stop) {
                             Ok(copied) => done.lock().push((name, copied)),
-                            // The disk here says so, also while the two are compared: a bucket has other errors.
+                            // An I/O error of the local disk, also while comparing: errors of a bucket have
+                            // other variants.
                             Err(
                                 CopyError::Local(error @ VolumeError::Io { .. })
                                 | CopyError::Remote(error @ VolumeError::Io { .. }),
@@ -451,7 +454,7 @@ impl Copies {
             }
         }
         for (name, _) in left.into_inner() {
-            // Whether an earlier try got through, only the bucket knows.
+            // Only the bucket knows whether an earlier attempt got through.
             state.unsure.insert(name.clone());
             round.queue.push_front(name);
         }
@@ -474,7 +477,7 @@ impl Copies {
         let compare = || compare(&*remote.store, name, &*here).map_err(CopyError::Remote);
         let there = match if ask_first { compare()? } else { There::Nothing } {
             There::Nothing => match self.send(name, &*here, must_stop)? {
-                // (T6) Nothing is replaced: what lies there must be this blob.
+                // (T6) Nothing is replaced: the existing object must equal this blob.
                 Sent::Exists => compare()?,
                 Sent::Done(sum) => {
                     record.add_sent(name, len, sum)?;
@@ -490,7 +493,7 @@ impl Copies {
             }
             There::Other { .. } if Kind::of(name) == Some(Kind::Mark) => Err(CopyError::OtherRepository),
             There::Other { len: there } => Err(CopyError::Other { name: name.clone(), here: len, there }),
-            // It was there a moment ago.
+            // It existed a moment ago.
             There::Nothing => Err(CopyError::Remote(VolumeError::NotFound { name: name.clone() })),
         }
     }
@@ -530,9 +533,9 @@ impl Copies {
     }
 }
 
-/// What became of sending a blob.
+/// Result of sending a blob.
 enum Sent {
-    /// And this is the checksum of what was sent.
+    /// Sent; this is its checksum.
     Done(BlobChecksum),
     Exists,
 }

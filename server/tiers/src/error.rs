@@ -1,11 +1,11 @@
-//! Why copying does not go on.
+//! Errors that stop copying.
 
 use holdfast_volume::{BlobName, VolumeError};
 
 use crate::holder::Holder;
 use crate::record::RecordError;
 
-/// Why copying does not go on.
+/// Why copying cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     #[error("cannot copy to the bucket: {0}")]
@@ -14,7 +14,7 @@ pub enum CopyError {
     Local(#[source] VolumeError),
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// This cannot be: what copies has made the lease.
+    /// Unreachable: the copier creates the lease.
     #[error("it is not said who writes to the bucket")]
     Unnamed,
     #[error(
@@ -54,7 +54,7 @@ pub enum CopyError {
 }
 
 impl CopyError {
-    /// As a failure to do `action` with the blob `name`.
+    /// Converts it to a failure to do `action` with the blob `name`.
     pub(crate) fn of_blob(self, action: &'static str, name: &BlobName) -> VolumeError {
         match self {
             Self::Remote(error) | Self::Local(error) => error,
@@ -63,7 +63,7 @@ impl CopyError {
         }
     }
 
-    /// Whether time may cure it.
+    /// Returns true if a retry may succeed.
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Remote(_))
     }

@@ -1,7 +1,7 @@
-//! Containers of which only the ends stay here; the rest lies in the bucket alone.
+//! Containers moved to the bucket, of which only the ends stay local.
 //!
-//! What is read of every container, its header and directory, stays in a blob of its own, so that looking for chunks asks
-//! nothing of the bucket:
+//! The parts of a container that every reader needs, its header and directory, stay in a local blob of their own, so
+//! that looking up chunks sends no request to the bucket:
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|
@@ -11,8 +11,8 @@
 //! | … | … | its tail |
 //! | … | 8 | CRC-64/NVME of the container's name and everything before |
 //!
-//! Losing or damaging it costs requests and nothing else: then all of the container is read from the bucket. Ends are of one
-//! writing of a container: they go before it is removed (T9), and are made anew whenever it is moved.
+//! If it is lost or damaged, that costs requests and nothing else: the whole container is read from the bucket. Ends
+//! belong to one writing of a container: they are removed before it (T9), and rewritten whenever it is moved.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
@@ -30,21 +30,21 @@ use crate::shared::Shared;
 use crate::survey::SurveyError;
 use crate::waiting::{ENDS, Kind};
 
-/// The folder of ends. It is neither listed as part of the repository nor copied.
+/// Folder of the ends. It is neither listed as part of the repository nor copied.
 const FOLDER: &str = ENDS;
 
 const HEADER: usize = 2 * size_of::<u64>();
 const CHECKSUM: usize = size_of::<u64>();
 
-/// Most that is kept of one container: no directory is larger.
+/// Size limit of a kept head or tail: no directory is larger.
 const ENDS_MAX: u64 = 16 << 20;
 
-/// Where the ends of `name` are kept; `None`: the name would be too long.
+/// Name under which the ends of `name` are kept; `None`: it would be too long.
 pub(crate) fn ends_name(name: &BlobName) -> Option<BlobName> {
     BlobName::new(format!("{FOLDER}/{name}"))
 }
 
-/// (T9) Removes the local copy of a container, once more found to be the same as what lies in the bucket.
+/// (T9) Removes the local copy of a container after verifying once more that the bucket's copy is equal.
 pub(crate) fn evict(
     shared: &Shared,
     lease: &Lease,
@@ -63,11 +63,11 @@ pub(crate) fn evict(
     if record.visible(name).map_err(failed)?.is_none() || waiting.is_removing(name) {
         return Ok(false);
     }
-    // What is wrong with its copy is put right first (T13).
+    // A flawed copy is repaired first (T13).
     if record.flaw(name).map_err(failed)?.is_some() {
         return Ok(false);
     }
-    // Who else writes there may remove it.
+    // Another server that writes there might remove it.
     lease.check(shared).map_err(|error| error.of_blob("move", name))?;
     let there = match remote.store.stat(name) {
         Ok(stat) if is_archived_there(shared, name, &stat)? => return Ok(false),
@@ -78,7 +78,7 @@ pub(crate) fn evict(
     match there {
         There::Same(_) => {}
         There::Nothing => {
-            // Someone deleted it there. It is copied again.
+            // Someone deleted it from the bucket. It is copied again.
             record.forget(name).map_err(failed)?;
             waiting.note(name, here.len(), clock.now_ms());
             return Ok(false);
@@ -97,7 +97,7 @@ pub(crate) fn evict(
     keep_ends(&**local, name, &here, ends)?;
     match local.remove(name) {
         Ok(()) => {
-            // Removed meanwhile: who did so may have looked for ends before these were there.
+            // Removed meanwhile: the remover may have looked for ends before these existed.
             if record.visible(name).map_err(failed)?.is_none() {
                 forget_ends(&**local, name)?;
             }
@@ -112,28 +112,28 @@ pub(crate) fn evict(
     }
 }
 
-/// (T9) Returns whether the bucket's copy lies in an archive where this server did not put it, which is noted: the local copy
-/// is the only one that can be read.
+/// (T9) Returns true if the bucket's copy was archived by someone else, which is recorded: only the local copy
+/// can be read then.
 fn is_archived_there(shared: &Shared, name: &BlobName, stat: &RemoteStat) -> Result<bool, VolumeError> {
     let Shared { record, clock, .. } = shared;
     let failed = |error: RecordError| error.of_blob("move", name);
     let Some(class) = stat.class.as_deref().filter(|class| is_archive(class)) else { return Ok(false) };
-    // (T10) It was frozen, and an older copy of the data folder brought it back here.
+    // (T10) This server froze it, and an older copy of the data folder restored the local copy.
     if record.cold(name).map_err(failed)?.is_some_and(|row| row.class == class) {
         return Ok(false);
     }
     tracing::warn!(%name, class, "a rule of others moved a container to an archive of the bucket, so it stays here, too");
-    // As the audit notes what also lies here, and no class of its own: that would hide it from the audit, and from backups what
-    // can be read here.
+    // Recorded as a flaw, as the audit does, and not as a class of its own: that would hide it from the audit, and
+    // make the readable local copy count as cold.
     let flaw = Flaw::Cold { class: class.to_owned() };
     record.note_flaw(name, Some(&flaw), clock.now_ms()).map_err(failed)?;
     Ok(true)
 }
 
-/// In the folder of ends: this data folder was made of a bucket, where all containers lie.
+/// Mark in the folder of ends: this data folder was made from a bucket, which has all containers.
 const MADE_OF_BUCKET: &str = "ends/made-of-a-bucket";
 
-/// Notes on `local` that it was made of a bucket, durably: without the record, what lies there alone would be missing.
+/// Durably marks `local` as made from a bucket: without the record, blobs that only the bucket has would be missing.
 ///
 /// # Errors
 /// The volume's.
@@ -145,7 +145,7 @@ pub fn note_made_of_bucket(local: &dyn Volume) -> Result<(), VolumeError> {
     }
 }
 
-/// Whether part of what `local` is of may lie in a bucket alone.
+/// Returns true if blobs of `local` may be in a bucket only.
 ///
 /// # Errors
 /// The volume's.
@@ -154,13 +154,13 @@ pub fn has_moved_containers(local: &dyn Volume) -> Result<bool, VolumeError> {
     Ok(!local.list(&folder, None, NonZeroUsize::MIN)?.entries.is_empty())
 }
 
-/// The container that a blob in the folder of ends is of.
+/// The container that a blob in the folder of ends belongs to.
 pub(crate) fn container_of(ends: &BlobName) -> Option<BlobName> {
     let name = ends.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?;
     BlobName::new(name.to_owned()).filter(|name| Kind::of(name) == Some(Kind::Container))
 }
 
-/// Hands over the names of containers of which only the ends are here.
+/// Calls `each` with the names of containers of which only the ends are local.
 fn each_moved<E: From<VolumeError>>(
     local: &dyn Volume,
     mut each: impl FnMut(BlobName) -> Result<(), E>,
@@ -169,7 +169,7 @@ fn each_moved<E: From<VolumeError>>(
     for entry in list_all(local, &folder) {
         let Some(name) = container_of(&entry?.name) else { continue };
         match local.open(&name) {
-            // A crash came before it went.
+            // A crash came before its local copy was removed.
             Ok(_) => {}
             Err(VolumeError::NotFound { .. }) => each(name)?,
             Err(error) => return Err(error.into()),
@@ -178,7 +178,7 @@ fn each_moved<E: From<VolumeError>>(
     Ok(())
 }
 
-/// How many containers lie in a bucket alone, but for their ends.
+/// Counts the containers that are in a bucket only, apart from their ends.
 ///
 /// # Errors
 /// The volume's.
@@ -191,8 +191,8 @@ pub fn moved_containers(local: &dyn Volume) -> Result<u64, VolumeError> {
     Ok(count)
 }
 
-/// Enters containers of which only the ends are here and that `record` does not know of: it is older than they are. Returns
-/// how many that were. Asks the bucket for each.
+/// Adds moved containers to a `record` that is older than the move and does not know them. Asks the bucket for each.
+/// Returns how many were added.
 ///
 /// # Errors
 /// When the bucket cannot be asked; the record's.
@@ -234,7 +234,7 @@ fn keep_ends(
     let len = here.len();
     let head = ends.head.min(len).min(ENDS_MAX);
     let tail = ends.tail.min(len - head).min(ENDS_MAX);
-    // What an earlier try left may be of another writing of the name.
+    // Ends from an earlier attempt may belong to another writing of the name.
     forget_ends(local, name)?;
     let mut writer = local.create_for(&kept, Owner::REPOSITORY)?;
     let mut digest = digest_of(name);
@@ -252,14 +252,14 @@ fn keep_ends(
     writer.seal()
 }
 
-/// Of the ends of this container and of no other.
+/// Starts the checksum of ends with the container's name, so that it fails for any other container.
 fn digest_of(name: &BlobName) -> Digest {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     digest.update(name.as_str().as_bytes());
     digest
 }
 
-/// Removes the ends of a container that is removed, if there are any.
+/// Removes the ends of a container that is being removed, if there are any.
 pub(crate) fn forget_ends(local: &dyn Volume, name: &BlobName) -> Result<(), VolumeError> {
     let Some(kept) = ends_name(name) else { return Ok(()) };
     match local.remove(&kept) {
@@ -268,7 +268,7 @@ pub(crate) fn forget_ends(local: &dyn Volume, name: &BlobName) -> Result<(), Vol
     }
 }
 
-/// A blob that lies in the bucket alone, or but for its ends.
+/// A blob that only the bucket has, apart from its ends.
 #[derive(Debug)]
 pub(crate) struct FarBlob {
     name: BlobName,
@@ -276,20 +276,20 @@ pub(crate) struct FarBlob {
     ends: Option<KeptEnds>,
     reads: Arc<dyn Volume>,
     shared: Arc<Shared>,
-    /// Opened when something else is read.
+    /// The object; opened when more than the ends is read.
     rest: OnceLock<Arc<dyn Blob>>,
 }
 
 #[derive(Debug)]
 struct KeptEnds {
     head: u64,
-    /// Where the tail begins.
+    /// Offset of the tail in the container.
     tail_at: u64,
     blob: Arc<dyn Blob>,
 }
 
 impl KeptEnds {
-    /// `None`: there are none that are whole and of a blob of this name and length.
+    /// Opens intact ends of a blob of this name and length; `None`: there are none.
     fn open(local: &dyn Volume, name: &BlobName, len: u64) -> Option<Self> {
         let blob = local.open(&ends_name(name)?).ok()?;
         let is_whole = is_whole(name, &*blob);
@@ -306,7 +306,7 @@ impl KeptEnds {
         Some(Self { head, tail_at, blob })
     }
 
-    /// Whether the bytes from `offset` up to `end` are here and could be read.
+    /// Reads the bytes from `offset` up to `end` if the ends contain them; returns false otherwise.
     fn read(&self, offset: u64, end: u64, buffer: &mut [u8]) -> bool {
         let place = if end <= self.head {
             HEADER as u64 + offset
@@ -315,17 +315,17 @@ impl KeptEnds {
         } else {
             return false;
         };
-        // Gone with its container, or not readable: the bucket has it all.
+        // Removed with its container, or unreadable: the bucket has it all.
         self.blob.read_at(place, buffer).is_ok()
     }
 }
 
-/// Whether the ends of a container of this name and length are kept, whole.
+/// Returns true if intact ends of a container of this name and length are kept.
 pub(crate) fn has_ends_of(local: &dyn Volume, name: &BlobName, len: u64) -> bool {
     KeptEnds::open(local, name, len).is_some()
 }
 
-/// Whether the checksum of kept ends is theirs.
+/// Returns true if the checksum of kept ends matches.
 fn is_whole(name: &BlobName, blob: &dyn Blob) -> bool {
     if !(HEADER + CHECKSUM..).contains(&usize::try_from(blob.len()).unwrap_or_default())
         || blob.len() > 2 * ENDS_MAX + (HEADER + CHECKSUM) as u64
@@ -348,7 +348,7 @@ fn is_whole(name: &BlobName, blob: &dyn Blob) -> bool {
 }
 
 impl FarBlob {
-    /// The blob `name` of `len` bytes, as the record says.
+    /// Opens the blob `name` of `len` bytes, as recorded.
     pub(crate) fn open(shared: &Arc<Shared>, name: &BlobName, len: u64) -> Result<Self, VolumeError> {
         let ends = KeptEnds::open(&*shared.local, name, len);
         let (reads, shared) = (Arc::clone(&shared.remote.reads), Arc::clone(shared));
@@ -359,7 +359,8 @@ impl FarBlob {
         Ok(blob)
     }
 
-    /// (T14) What was found wrong stays so until the bucket was seen to have it as it should be.
+    /// (T14) Fails if the object has a recorded flaw; it is cleared only once the bucket was seen to have the
+    /// object intact.
     fn check_flaw(&self) -> Result<(), VolumeError> {
         match self.shared.record.flaw(&self.name) {
             Ok(Some(flaw)) if flaw.is_loss() => Err(self.lost(&flaw)),
@@ -367,7 +368,7 @@ impl FarBlob {
         }
     }
 
-    /// Whether a thawed copy that is kept here had it.
+    /// Reads from the thawed copy that is kept locally. Returns false if there is none.
     fn read_kept(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, VolumeError> {
         let Some(thawed) = self.shared.thawed.get().filter(|thawed| thawed.has(&self.name, self.len)) else {
             return Ok(false);
@@ -390,14 +391,14 @@ impl FarBlob {
         }
     }
 
-    /// (T14) A reader met what is wrong with the object.
+    /// (T14) Records a flaw that a reader met.
     fn found(&self, flaw: &Flaw) -> VolumeError {
         let Shared { record, clock, .. } = &*self.shared;
-        // (G7) Removed meanwhile, here and there: that is a miss.
+        // (G7) Removed meanwhile, from both places: that is a miss.
         if !matches!(record.visible(&self.name), Ok(Some(_))) {
             return VolumeError::NotFound { name: self.name.clone() };
         }
-        // (T14) Where another server writes, it may have removed it.
+        // (T14) If another server writes to the bucket, it may have removed the object.
         if let Ok(Some(holder)) = record.other_writer_there() {
             let source = format!(
                 "{}, where another server writes ({holder}): this data folder is out of date. Recover again from the bucket",
@@ -412,7 +413,7 @@ impl FarBlob {
         self.lost(flaw)
     }
 
-    /// As a disk that cannot read it: damage, until it can be read again.
+    /// Returns the error of a disk that cannot read the blob: it counts as damaged until it can be read again.
     fn lost(&self, flaw: &Flaw) -> VolumeError {
         VolumeError::Io {
             action: "read",
@@ -442,7 +443,7 @@ impl Blob for FarBlob {
             Some(ends) if ends.read(offset, end, buffer) => Ok(()),
             _ if self.read_kept(offset, buffer)? => Ok(()),
             _ => match self.rest()?.read_at(offset, buffer) {
-                // It was there when it was opened.
+                // It existed when it was opened.
                 Err(VolumeError::NotFound { .. }) => Err(self.found(&Flaw::Missing)),
                 read => read,
             },
@@ -453,7 +454,7 @@ impl Blob for FarBlob {
         false
     }
 
-    /// Only whether it can be read although it lies in an archive.
+    /// Returns a place only if the blob can be read although it is archived.
     fn cold(&self) -> Option<ColdPlace> {
         let Self { name, len, .. } = self;
         let is_kept = self.shared.thawed.get().is_some_and(|thawed| thawed.has(name, *len));

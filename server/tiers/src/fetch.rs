@@ -1,4 +1,4 @@
-//! Brings blobs from the bucket: what a server made of the bucket alone should have at hand.
+//! Fetches blobs from the bucket that a server made from the bucket alone should have locally.
 
 use std::num::NonZeroUsize;
 
@@ -12,10 +12,10 @@ use crate::shared::Shared;
 use crate::volume::TieredVolume;
 use crate::waiting::Kind;
 
-/// Names at a time.
+/// Names read at a time.
 const PAGE: usize = 1024;
 
-/// Why not all was brought.
+/// Errors of a fetch.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error(transparent)]
@@ -24,18 +24,18 @@ pub enum FetchError {
     Record(#[from] RecordError),
 }
 
-/// What was brought.
+/// Totals of a fetch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fetched {
     pub blobs: u64,
     pub bytes: u64,
-    /// Blobs that cannot be read there now: archived, refused, or damaged.
+    /// Blobs that cannot be read now: archived, refused, or damaged.
     pub unreadable: u64,
 }
 
 impl TieredVolume {
-    /// Brings what is small and always needed (all but containers), and of the containers those of `wanted`, `threads` at a
-    /// time. What is here already is left; repeating it goes on.
+    /// Fetches all blobs that are small and always needed (everything but containers), and the containers that are
+    /// `wanted`, `threads` at a time. Local blobs are skipped, so a repeated call resumes.
     ///
     /// # Errors
     /// When the bucket cannot be reached, or nothing can be written here.
@@ -63,10 +63,10 @@ impl TieredVolume {
         Ok(fetched)
     }
 
-    /// Brings what is in containers that cannot be read without being thawed.
+    /// Fetches the ends of containers that cannot be read without being thawed.
     ///
     /// # Errors
-    /// As [`TieredVolume::fetch`].
+    /// Same as [`TieredVolume::fetch`].
     pub fn fetch_ends(&self, threads: NonZeroUsize, fetched: &mut Fetched) -> Result<(), FetchError> {
         for names in self.archive().names()?.chunks(PAGE) {
             self.fetch_all(names.iter().filter_map(ends_name).collect(), threads, fetched)?;
@@ -94,9 +94,9 @@ impl TieredVolume {
                                 sum.blobs += u64::from(bytes.is_some());
                                 sum.bytes += bytes.unwrap_or(0);
                             }
-                            // An archive is not thawed for this, but only when it is asked for.
+                            // Archived objects are only thawed on request.
                             Err(VolumeError::NotReadableNow { .. }) => sum.lock().unreadable += 1,
-                            // (R10) Later readers read it there, and meet the damage.
+                            // (R10) Left in the bucket: later readers find the damage.
                             Err(error) if error.proves_damage() => {
                                 tracing::error!(%name, %error, "an object of the bucket is damaged and stays there alone");
                                 sum.lock().unreadable += 1;
@@ -113,10 +113,10 @@ impl TieredVolume {
         failed.into_inner().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// `None`: it is here, or nowhere.
+    /// Fetches a blob, once more if it arrived damaged. `None`: it is local already, or nowhere.
     fn fetch_one(&self, name: &BlobName) -> Result<Option<u64>, VolumeError> {
         match self.copy_here(name) {
-            // (R10) One answer may have arrived altered.
+            // (R10) A single answer may be corrupted in transit.
             Err(error) if error.proves_damage() => self.copy_here(name),
             copied => copied,
         }
@@ -134,7 +134,7 @@ impl TieredVolume {
             Err(VolumeError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // (R10) Of a blob that is read in one piece the client of the bucket compares it.
+        // (R10) The client of the bucket verifies a blob that is read in one piece.
         let mut expected = match there.len() > PIECE_BYTES as u64 {
             true => Some(Expected::new(match remote.store.stat(name)?.checksum {
                 Some(checksum) => checksum,

@@ -1,11 +1,11 @@
-//! Gives containers that lie in the bucket alone the storage class of an archive, as they are.
+//! Moves containers that only the bucket has into an archive storage class, unchanged.
 //!
-//! (T10) Data containers only: recipes, points, keys and snapshots are read all the time, and what a recovery needs of a
-//! cold container, its ends, is put beside it first. The object is copied onto itself by the bucket, in one request, and
-//! looked at before and after. That it may be cold is in the record before.
+//! (T10) Data containers only: recipes, points, keys and snapshots are read all the time; and the part of a cold
+//! container that a recovery needs, its ends, is put beside it first. The bucket copies the object onto itself, in one
+//! request; it is verified before and after. The record says that it may be cold before the request is sent.
 //!
-//! A crash, or an answer that was lost, leaves a container that counts as cold and may not be; it can be read, and the next
-//! round finds out.
+//! A crash, or a lost answer, leaves a container that counts as cold and may not be; it can still be read, and the
+//! next round determines its class.
 
 use holdfast_volume::{BlobChecksum, BlobName, Owner, RemoteLook, VolumeError};
 
@@ -18,13 +18,13 @@ use crate::record::{Record, RecordError};
 use crate::shared::Shared;
 use crate::waiting::Kind;
 
-/// Returns true if `name` is that of a container of disks' data, however it is encrypted.
+/// Returns true if `name` is that of a data container, however it is encrypted.
 fn is_data(shared: &Shared, name: &BlobName) -> bool {
     let is_data = |form: BlobName| form.as_str().ends_with(".data");
     Kind::of(name) == Some(Kind::Container) && (shared.names.forms)(name).into_iter().any(is_data)
 }
 
-/// See the module's text. Whether it has the class now that did not before.
+/// Moves a container into the archive class (see the module documentation). Returns true if its class changed.
 pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<bool, VolumeError> {
     let Shared { local, remote, record, waiting, archive_class, clock, .. } = shared;
     let failed = |error: RecordError| error.of_blob("move", name);
@@ -38,33 +38,33 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
         return Ok(false);
     }
     let known = record.cold(name).map_err(failed)?;
-    // What lies in an archive would have to be thawed for another one.
+    // An archived object would have to be thawed to get another class.
     if known.as_ref().is_some_and(|row| row.is_done && (row.class == *class || is_archive(&row.class))) {
         return Ok(false);
     }
-    // (T14) What is wrong with it is put right first.
+    // (T14) A flaw is repaired first.
     let Some(sent) = record.known_one(name).map_err(failed)?.filter(|sent| sent.flaw.is_none()) else {
         return Ok(false);
     };
-    // (T17) The object of another class would be another one, and the one that must stay would be paid for beside it.
+    // (T17) A new class means a new object; the old one would stay under retention and be billed beside it.
     if record.is_to_stay(name, clock.now_ms()).map_err(failed)? {
         return Ok(false);
     }
-    // Who else writes there may count on it.
+    // Another server that writes there may count on it.
     lease.check(shared).map_err(|error| error.of_blob("move", name))?;
     let before = remote.store.look(name)?;
     let tag = checked(name, &before, len, sent.sum)?;
-    // (T10) Before it may be cold, and before there is anything that goes with it.
+    // (T10) Recorded before it may be cold, and before its ends are put.
     record.note_freezing(name, class).map_err(failed)?;
     let usual = before.class.as_deref().unwrap_or(DEFAULT_CLASS);
-    // A request of before whose answer was lost may yet be carried out: then it stays noted as one that may be cold.
+    // An earlier request whose answer was lost may yet be carried out: it stays recorded as one that may be cold.
     let may_be_on_its_way = known.is_some_and(|row| !row.is_done) && !is_archive(usual);
     let stays = |record: &Record| {
         if may_be_on_its_way { Ok(()) } else { record.note_frozen(name, usual).map_err(failed) }
     };
     match put_ends(shared, name) {
         Ok(true) => {}
-        // Nothing was asked for that could make it cold.
+        // No request was sent that could make it cold.
         Ok(false) => {
             stays(record)?;
             return Ok(false);
@@ -104,7 +104,7 @@ pub(crate) fn freeze(shared: &Shared, lease: &Lease, name: &BlobName) -> Result<
     Ok(true)
 }
 
-/// (T18) A lock that came meanwhile may have made an object stay that this one replaced.
+/// (T18) A lock taken meanwhile may have put the object under retention that this one replaced.
 fn is_another(shared: &Shared, name: &BlobName) -> Result<(), VolumeError> {
     let Shared { record, clock, .. } = shared;
     let failed = |error: RecordError| error.of_blob("move", name);
@@ -114,7 +114,7 @@ fn is_another(shared: &Shared, name: &BlobName) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// (T10) The tag of what lies there, which has the length and checksum of what was sent.
+/// (T10) Returns the object's tag, after checking that it has the length and checksum of what was sent.
 fn checked(
     name: &BlobName,
     look: &RemoteLook,
@@ -138,14 +138,14 @@ fn checked(
     }
 }
 
-/// Puts the ends of a container beside it in the bucket, in its usual class: a server that is made of the bucket alone must
-/// know what is in it without thawing it. `false`: there are none here that are whole.
+/// Puts the ends of a container beside it in the bucket, in the usual class: a server made from the bucket alone must
+/// know its contents without thawing it. Returns `false` if there are no intact local ends.
 pub(crate) fn put_ends(shared: &Shared, name: &BlobName) -> Result<bool, VolumeError> {
     let failed = |error: RecordError| error.of_blob("move", name);
     let (Some(kept), Some(len)) = (ends_name(name), shared.record.visible(name).map_err(failed)?) else {
         return Ok(false);
     };
-    // A server that was made of the bucket keeps none; what it cannot put beside a container stays warm.
+    // A server made from the bucket keeps no ends; a container whose ends cannot be put beside it stays warm.
     if !has_ends_of(&*shared.local, name, len) {
         return Ok(false);
     }
@@ -163,17 +163,17 @@ pub(crate) fn put_ends(shared: &Shared, name: &BlobName) -> Result<bool, VolumeE
         }
     };
     if !put()? && !matches!(compare(&*shared.remote.store, &kept, &*here)?, There::Same(_)) {
-        // Of an earlier writing of that name.
+        // Ends of an earlier writing of that name.
         shared.remote.store.remove_all(std::slice::from_ref(&kept))?;
         if !put()? {
             return Err(VolumeError::Exists { name: kept });
         }
     }
-    // (T20) From now on the audit looks at them.
+    // (T20) From now on the audit checks them.
     shared.record.add_sent(&kept, here.len(), sum).map_err(failed).map(|()| true)
 }
 
-/// These, and the ends that lie beside those that may be cold.
+/// Returns these names, and those of the ends beside containers that may be cold.
 pub(crate) fn with_ends(record: &Record, names: &[BlobName]) -> Result<Vec<BlobName>, RecordError> {
     let mut all = names.to_vec();
     for name in names {

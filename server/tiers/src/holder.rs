@@ -1,4 +1,4 @@
-//! Who writes to a bucket, and how the lease says it.
+//! The server that writes to a bucket, and its encoding in the lease.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use holdfast_types::clock::utc_text;
 /// The first line of a lease.
 const MAGIC: &str = "holdfast-lease 1";
 
-/// Characters of a name at most.
+/// Longest name, in characters.
 const NAME_MAX: usize = 200;
 
-/// A name, fit to print: any writer to the bucket can choose it.
+/// Makes a name safe to print: any writer to the bucket can choose it.
 pub(crate) fn plain(name: &str) -> String {
     let is_plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     name.chars().take(NAME_MAX).map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
-/// Who writes to a bucket.
+/// The server that holds the lease of a bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {
-    /// For people.
+    /// Display name.
     pub name: String,
-    /// Of its data folder.
+    /// Id of its data folder.
     pub server: String,
-    /// One more each time that the lease changes hands, or a server starts; all that is written carries it.
+    /// Incremented each time the lease changes hands or a server starts; everything written carries it.
     pub number: u64,
     pub since_ms: i64,
 }
@@ -38,13 +38,13 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// `once` tells it from every other.
+    /// Encodes the lease. `once` makes each text unique.
     pub(crate) fn text(&self, once: &str) -> String {
         let Self { name, server, number, since_ms } = self;
         format!("{MAGIC}\nnumber {number}\nserver {server}\nsince {since_ms}\nonce {once}\nname {name}\n")
     }
 
-    /// What a text says; what is missing stays empty.
+    /// Decodes a lease; missing fields stay empty.
     pub(crate) fn parse(text: &str) -> Self {
         let mut holder = Self { name: "of an unknown name".to_owned(), ..Self::default() };
         for line in text.lines() {
@@ -64,7 +64,7 @@ impl Holder {
 mod tests {
     use super::*;
 
-    /// Golden text: this is what lies in buckets.
+    /// Golden text, as stored in buckets.
     #[test]
     fn a_lease_says_who() {
         let holder =

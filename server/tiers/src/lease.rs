@@ -1,16 +1,16 @@
-//! One writer a bucket: a small object, `lease`, names who writes there, and is changed only as it was read. It has no end
-//! of its own, so no clock decides anything: who has it keeps it, over restarts and crashes, until an administrator gives
-//! it to another server.
+//! One writer a bucket: a small object, `lease`, names the server that writes there, and is only replaced if unchanged
+//! since it was read. It does not expire, so no clock decides anything: its holder keeps it, over restarts and
+//! crashes, until an administrator gives it to another server.
 //!
-//! A server writes to the bucket only while the lease is what it wrote there last, and looks right before each piece of
-//! work (T8). What is under way when it loses the lease is a piece at most: blobs that were not there, never a removal
-//! that it had not begun.
+//! A server writes to the bucket only while the lease is the one it wrote last, and checks that before each piece
+//! of work (T8). When it loses the lease, at most one piece is in progress: puts of new blobs, never a removal that
+//! had not begun.
 //!
-//! Where no lease lies, it was deleted or none was written yet: a server that used the bucket before writes one only where
-//! the bucket is what it knows, or where an administrator says so. The drill server that was forgotten does not.
+//! A missing lease was deleted or never written: a server that used the bucket before writes a new one only if the
+//! bucket has the contents it knows, or if an administrator says so. A forgotten drill server does not.
 //!
-//! A crash between the change and its answer, or between the answer and the record, leaves a lease whose text the record
-//! has: it was written down before.
+//! The text of a lease is recorded before it is written, so after a crash between the request, its answer and the
+//! record the lease in the bucket is still recognised as this server's.
 
 use holdfast_volume::{BlobName, VolumeError, list_all};
 use parking_lot::Mutex;
@@ -23,13 +23,13 @@ use crate::shared::Shared;
 use crate::survey::{Here, Local};
 use crate::waiting::Kind;
 
-/// What the object is called.
+/// Name of the object.
 const NAME: &str = "lease";
 
-/// Text of a lease that is not there. An empty object says as little.
+/// Text that stands for a missing lease. An empty object is treated alike.
 const NO_LEASE: &str = "";
 
-/// Name of its holder: 'tier take-over --from' asks for it.
+/// Name of the holder of a missing lease: 'tier take-over --from' asks for it.
 const NO_HOLDER: &str = "no server (lease missing)";
 
 /// The holder that a text names.
@@ -41,8 +41,8 @@ fn holder_of(text: &str) -> Holder {
 }
 
 impl Record {
-    /// Which other server writes to the bucket, as far as this data folder knows; also that none does, where the lease is
-    /// gone and the bucket is not what this data folder knows.
+    /// Returns the other server that writes to the bucket, as far as this data folder knows; or [`NO_HOLDER`] if the
+    /// lease is gone and the bucket does not have the contents this data folder knows.
     ///
     /// # Errors
     /// The database's.
@@ -50,12 +50,12 @@ impl Record {
         Ok(self.lease_of_other()?.as_deref().map(holder_of))
     }
 
-    /// As [`Record::other_writer`], only a server that has the lease.
+    /// Same as [`Record::other_writer`], but only a server that has the lease.
     pub(crate) fn other_writer_there(&self) -> Result<Option<Holder>, RecordError> {
         Ok(self.lease_of_other()?.filter(|text| text != NO_LEASE).as_deref().map(holder_of))
     }
 
-    /// How this data folder signed the lease when it had it last; `None`: it never had it. Another server may have it by now
+    /// Returns this data folder's own last lease; `None`: it never had one. Another server may hold it by now
     /// ([`Record::other_writer`]).
     ///
     /// # Errors
@@ -64,8 +64,8 @@ impl Record {
         Ok(self.lease()?.written.as_deref().map(Holder::parse))
     }
 
-    /// Has this server take the bucket over from that one at its next try, unless the lease has changed since it was
-    /// seen.
+    /// Makes this server take the bucket over from that one at its next attempt, unless the lease has changed
+    /// since it was seen.
     ///
     /// # Errors
     /// The database's.
@@ -74,29 +74,29 @@ impl Record {
     }
 }
 
-/// Whether a blob is the lease.
+/// Returns true if a blob is the lease.
 pub(crate) fn is_lease(name: &BlobName) -> bool {
     name.as_str() == NAME
 }
 
-/// The lease, as a process has it.
+/// The lease, as one process holds it.
 #[derive(Debug)]
 pub(crate) struct Lease {
     object: BlobName,
-    /// Of this server, for people.
+    /// Display name of this server.
     name: String,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The tag of what this process wrote.
+    /// Tag of the lease this process wrote.
     held: Option<String>,
-    /// Changes found when this text was about to be replaced, or one to be written where none lies: they are looked for once.
+    /// Changes found when this text was about to be replaced, or a missing lease written: they are determined once.
     changed: Option<(String, Changes)>,
 }
 
-/// Objects that the record does not know of, and those that it knows of and that are not there.
+/// Counts of objects missing from the record, and of recorded objects missing from the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Changes {
     more: u64,
@@ -104,13 +104,13 @@ struct Changes {
 }
 
 impl Lease {
-    /// Not had yet.
+    /// Creates it without acquiring the lease.
     pub(crate) fn new(name: &str) -> Result<Self, RecordError> {
         let object = BlobName::new(NAME).ok_or_else(|| RecordError::Foreign(NAME.to_owned()))?;
         Ok(Self { object, name: plain(name), state: Mutex::default() })
     }
 
-    /// (T8) Right before something is written: fails when another server writes there.
+    /// (T8) Called right before a write: fails if another server writes to the bucket.
     pub(crate) fn check(&self, shared: &Shared) -> Result<(), CopyError> {
         let mut state = self.state.lock();
         if let Some(tag) = &state.held {
@@ -127,7 +127,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Who has it, if that is another server; it is remembered, so that it can be taken over.
+    /// Returns the holder if it is another server; it is recorded, so that it can be taken over.
     pub(crate) fn other(&self, shared: &Shared) -> Result<Option<Holder>, CopyError> {
         let Some((text, _)) = self.read(shared)? else { return Ok(None) };
         if shared.record.lease()?.is_ours(&text) {
@@ -142,7 +142,7 @@ impl Lease {
         Ok(found.map(|found| (String::from_utf8_lossy(&found.bytes).into_owned(), found.tag)))
     }
 
-    /// Takes it where it may be taken; returns its tag.
+    /// Acquires the lease if allowed; returns its tag.
     fn acquire(&self, state: &mut State, shared: &Shared) -> Result<String, CopyError> {
         self.check_place(shared)?;
         let found = self.read(shared)?;
@@ -160,7 +160,7 @@ impl Lease {
         let tag = found.as_ref().map(|(_, tag)| tag.as_str());
         let replaced = shared.remote.store.replace_tagged(&self.object, text.as_bytes(), tag);
         let Some(tag) = replaced.map_err(CopyError::Remote)? else {
-            // Who was faster, the next call finds.
+            // The next call finds out which server won.
             return Err(CopyError::Remote(VolumeError::Unavailable {
                 action: "change",
                 name: NAME.to_owned(),
@@ -173,12 +173,12 @@ impl Lease {
         Ok(tag)
     }
 
-    /// Nothing is written to a place that has the copies of another repository.
+    /// Fails if the bucket has the copies of another repository.
     fn check_place(&self, shared: &Shared) -> Result<(), CopyError> {
         let Some(mark) = Kind::Mark.folder() else { return Ok(()) };
         let here = match shared.local.open(&mark) {
             Ok(here) => here,
-            // What is only there was found there.
+            // The local volume has no mark: it may have been made from this bucket.
             Err(VolumeError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(CopyError::Local(error)),
         };
@@ -189,8 +189,8 @@ impl Lease {
     }
 }
 
-/// (T8) Fails unless this server may write its lease in place of `text`. Where none lies, what was noted to be removed, perhaps
-/// months ago, must not be what another server has come to count on.
+/// (T8) Fails unless this server may replace `text` by its own lease. If the lease is missing, removals recorded
+/// perhaps months ago must not hit objects that another server has come to count on.
 fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyError> {
     let own = shared.record.lease()?;
     let is_told = own.take_over.as_deref() == Some(text);
@@ -205,7 +205,7 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
         return Err(CopyError::Leased(holder_of(text)));
     }
     let known = state.changed.take().filter(|(of, _)| of == text).map(|(_, changes)| changes);
-    // What lies there is another's unless it wrote there last, or was told to go on.
+    // A lease is another server's unless this one wrote it last, or was told to take over.
     let is_new = text == NO_LEASE && own.written.is_none();
     let changes = known.map_or_else(|| changes(shared, is_new), Ok)?;
     if changes != (Changes { more: 0, fewer: 0 }) {
@@ -220,9 +220,10 @@ fn may_take(state: &mut State, shared: &Shared, text: &str) -> Result<(), CopyEr
     Ok(())
 }
 
-/// (T8) How the bucket differs from what this server knows, of containers and restore points: by its record, be it that they
-/// are to go, as its own file of that length, in another form or as an earlier revision. A server that takes a bucket over
-/// counts on that from then on. One that `is_new` there knows nothing. Lists the bucket; the log names what is not known.
+/// (T8) Compares the containers and restore points in the bucket with those this server knows: by its record (those
+/// due for removal included), as a local file of that length, in another form or as an earlier revision. A server that
+/// takes a bucket over counts on them from then on. One that `is_new` there knows none. Lists the bucket; the log
+/// names unknown objects.
 fn changes(shared: &Shared, is_new: bool) -> Result<Changes, CopyError> {
     let Shared { local, remote, record, names, .. } = shared;
     let here = Here::new(&**local, *names);

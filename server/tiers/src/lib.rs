@@ -1,46 +1,48 @@
-//! Tiers: a local volume, and one far away (a bucket) that gets a copy of everything a repository is made of. What the
-//! local one lacks is read from the other.
+//! Tiers: a local volume, and a remote one (a bucket) that gets a copy of everything in a repository. Blobs missing
+//! from the local volume are read from the bucket.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `record.rs` | [`Record`]: what lies in the bucket and what is to go from there, in a database of its own |
-//! | `waiting.rs` | kinds of blobs in the order in which they are copied; blobs that are sealed and not copied yet, in memory, and those that could not be read |
-//! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption; [`AbsentVolume`] stands in for a bucket that is not configured any more |
-//! | `shared.rs` | state that these parts share: [`Remote`], the bucket, as each use of it sees it; requests to the archive, for its costs, and those under way |
-//! | `round.rs` | a round of copying: how far it is |
-//! | `lease.rs`, `holder.rs` | who writes to the bucket |
-//! | `error.rs` | why copying does not go on |
-//! | `prices.rs` | [`prices`]: what Amazon S3 asks for, by storage class |
-//! | `copies.rs` | [`Copies`]: does the copying and removing, a bounded piece a call |
-//! | `thawed.rs` | copies of what was thawed, kept here for a while |
-//! | `compare.rs` | whether what lies in the bucket is what lies here |
-//! | `evict.rs` | containers that lie there alone, but for their ends |
-//! | `cold.rs` | what lies in an archive there, and reading it |
-//! | `freeze.rs` | containers that are given the storage class of an archive |
-//! | `thaw.rs` | [`Archive`]: brings back what lies in one, asking for each object once |
-//! | `retain.rs` | makes what locked restore points need stay there (Object Lock) |
-//! | `audit.rs` | the bucket against the record: what is gone, changed or archived there |
-//! | `places.rs` | what lies where |
-//! | `survey.rs` | makes the record of a listing of the bucket |
-//! | `fetch.rs` | brings what should be at hand |
+//! | `record.rs` | [`Record`]: blobs in the bucket and blobs due for removal from it, in a database of its own |
+//! | `waiting.rs` | kinds of blobs in copy order; blobs that are sealed and not copied yet, in memory, and those that could not be read |
+//! | `volume.rs` | [`TieredVolume`]: the volume of the engine, or below its encryption; [`AbsentVolume`] stands in for a bucket that is no longer configured |
+//! | `shared.rs` | shared state: [`Remote`], the bucket as each user of it sees it; requests to the archive, for its costs, and those in progress |
+//! | `round.rs` | progress of a round of copying |
+//! | `lease.rs`, `holder.rs` | the server that writes to the bucket |
+//! | `error.rs` | errors that stop copying |
+//! | `prices.rs` | [`prices`]: Amazon S3's prices, by storage class |
+//! | `copies.rs` | [`Copies`]: does the copying and removing, in bounded steps |
+//! | `thawed.rs` | local cache of thawed copies |
+//! | `compare.rs` | compares objects with local blobs |
+//! | `evict.rs` | containers that only the bucket has, apart from their ends |
+//! | `cold.rs` | archived objects, and the volume that refuses to read them |
+//! | `freeze.rs` | moves containers into an archive storage class |
+//! | `thaw.rs` | [`Archive`]: thaws archived objects, with one request for each |
+//! | `retain.rs` | puts objects that locked restore points need under retention (Object Lock) |
+//! | `audit.rs` | compares the bucket with the record: objects gone, changed or archived |
+//! | `places.rs` | totals of blobs by place |
+//! | `survey.rs` | rebuilds the record from a listing of the bucket |
+//! | `fetch.rs` | fetches blobs that should be local |
 //!
 //! Invariants (ORDERING, "Copies in a bucket"):
-//! - A restore point is copied only after all it needs (T1), and nothing goes from the bucket before what was sealed
-//!   before its removal is there (T2), but for tables of keys, which a newer one replaces (T7). So whatever restore points
-//!   are in the bucket can be restored from it alone.
-//! - A removal is noted, durably, before the local blob goes (T3): no crash brings a removed blob back.
-//! - What lies in the bucket is known from the record alone; work never lists the bucket (T4).
-//! - One server writes to the bucket: the one whose lease lies there (T8).
-//! - The local copy of a container goes only after what lies in the bucket was once more found to be the same (T9).
-//! - What lies in an archive is data containers whose ends lie beside them, and the record says so before (T10).
-//! - What was thawed and is kept here is checked whenever it is read, and counts as no copy (T16).
-//! - What the bucket has lost is copied again from here (T13), or counts for nothing until it is back (T14).
-//! - What locked restore points need stays there as long as they do, and is only ever extended (T17, T18).
-//! - An object is what was sent only by the checksum that was sent, and what lies there alone is read once a year (T20, T21).
-//! - The bucket being away fails reads of what only it has, and delays copies; nothing else (T5).
+//! - A restore point is copied only after everything it needs (T1), and a blob is removed from the bucket only after
+//!   everything sealed before its removal is there (T2), except tables of keys, which a newer one replaces (T7). So
+//!   every restore point in the bucket can be restored from it alone.
+//! - A removal is durably recorded before the local blob is removed (T3): no crash brings a removed blob back.
+//! - The record alone tells which blobs the bucket has; work never lists the bucket (T4).
+//! - One server writes to the bucket: the holder of its lease (T8).
+//! - The local copy of a container is removed only after the bucket's copy was verified once more (T9).
+//! - Only data containers are archived, with their ends beside them, and the record says so before (T10).
+//! - A thawed copy kept here is verified whenever it is read, and does not count as a copy (T16).
+//! - An object that the bucket lost is copied again from here (T13), or nothing counts on it until it is back (T14).
+//! - Objects that locked restore points need stay as long as those do, and their retention is only ever
+//!   extended (T17, T18).
+//! - An object is verified by the checksum it was sent with, and one that only the bucket has is read once a
+//!   year (T20, T21).
+//! - An unreachable bucket fails reads of blobs that only it has, and delays copies; nothing else (T5).
 //!
-//! A crash leaves blobs in the bucket that are not in the record: the next process finds out by asking for each blob
-//! that the record lacks, and takes those that are the same for copied.
+//! A crash leaves blobs in the bucket that are not in the record: the next process asks the bucket for each blob that
+//! the record lacks, and accepts equal objects as copies.
 
 mod audit;
 mod cold;

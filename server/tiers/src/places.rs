@@ -1,5 +1,5 @@
-//! What lies where: in the data folder, in the bucket, or in both. Compares the local listing with the record, page by page,
-//! and asks nothing of the bucket.
+//! Totals of blobs by place: in the data folder, in the bucket, or in both. Compares the local listing with the
+//! record, page by page, without a request to the bucket.
 
 use std::cmp::Ordering;
 
@@ -28,19 +28,19 @@ impl Held {
     }
 }
 
-/// Where the blobs of a kind lie. What is to go from the bucket counts no more.
+/// Totals of the blobs of one kind, by place. Blobs due for removal from the bucket are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindPlaces {
-    /// Its folder.
+    /// Folder of the kind.
     pub kind: &'static str,
-    /// In the data folder alone: not copied yet, or never.
+    /// Blobs in the data folder only: not copied yet, or never.
     pub local: Held,
     pub both: Held,
-    /// In the bucket alone, but for what is kept of the ends of containers.
+    /// Blobs in the bucket only, apart from the local ends of containers.
     pub bucket: Held,
 }
 
-/// Names of the record, in their order.
+/// Iterates over the record in name order.
 struct Recorded<'a> {
     record: &'a Record,
     kind: Kind,
@@ -65,7 +65,7 @@ impl Recorded<'_> {
 }
 
 impl Copies {
-    /// What lies where, a line each kind. Lists the data folder.
+    /// Returns the totals of each kind by place. Lists the data folder.
     ///
     /// # Errors
     /// When the data folder cannot be listed; the record's.
@@ -73,7 +73,7 @@ impl Copies {
         Kind::ALL.into_iter().map(|kind| self.places_of(kind)).collect()
     }
 
-    /// As [`crate::has_moved_containers`], of the data folder. Lists no more than a name.
+    /// Same as [`crate::has_moved_containers`], for the data folder. Lists at most one name.
     ///
     /// # Errors
     /// When the data folder cannot be listed.

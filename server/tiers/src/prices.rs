@@ -1,5 +1,5 @@
-//! What Amazon S3 asks for, by storage class, as published for one region at one time. For figures that are labelled with
-//! both: a contract, another region, taxes and what leaves Amazon's network are not in it.
+//! Amazon S3's prices by storage class, as published for one region at one time. For figures labelled with both;
+//! contracts, other regions, taxes and traffic out of Amazon's network are not included.
 //!
 //! Amounts are whole billionths of a dollar, so sums are exact; a GB is 2³⁰ bytes, as Amazon counts.
 
@@ -7,16 +7,16 @@ use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-/// Where the prices are from.
+/// Region of the prices.
 pub const REGION: &str = "us-east-1";
 
-/// When they were published so: year and month.
+/// Year and month in which they were published.
 pub const AS_OF: &str = "2025-06";
 
-/// What the prices count by.
+/// Bytes of a GB in the price list.
 pub const GB: u64 = 1 << 30;
 
-/// The class of an object that was put without one.
+/// Class of an object put without one.
 pub const DEFAULT_CLASS: &str = "STANDARD";
 
 /// An amount, in billionths of a US dollar.
@@ -24,26 +24,26 @@ pub const DEFAULT_CLASS: &str = "STANDARD";
 pub struct Dollars(pub u64);
 
 impl Dollars {
-    /// Of a million of what this is the price of one.
+    /// Converts a price for a million units, in dollars, to the price of one.
     const fn of_millionths(millionths: u64) -> Self {
         Self(millionths * 1_000)
     }
 
-    /// So many of these.
+    /// Price of `count` units.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// Of so many bytes, at this for each GB; rounded up.
+    /// Price of `bytes` at this price a GB; rounded up.
     #[must_use]
     pub fn for_bytes(self, bytes: u64) -> Self {
         let sum = (u128::from(self.0) * u128::from(bytes)).div_ceil(u128::from(GB));
         Self(u64::try_from(sum).unwrap_or(u64::MAX))
     }
 
-    /// Of so many bytes kept for so many of the `whole` milliseconds of a month, at this for each GB and month; rounded up.
-    /// `byte_ms`: bytes times milliseconds.
+    /// Price of storage at this price a GB and month, for months of `month_ms` milliseconds; rounded up. `byte_ms`:
+    /// bytes times milliseconds.
     #[must_use]
     pub fn for_byte_ms(self, byte_ms: u128, month_ms: u64) -> Self {
         let gb_ms = u128::from(GB) * u128::from(month_ms.max(1));
@@ -52,7 +52,7 @@ impl Dollars {
         Self(u64::try_from(whole.saturating_add(rest)).unwrap_or(u64::MAX))
     }
 
-    /// As a number, for what shows it.
+    /// Dollars as a floating-point number, for display.
     #[expect(clippy::cast_precision_loss, reason = "exact up to nine million dollars")]
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 1e9
@@ -79,7 +79,8 @@ impl Sum for Dollars {
     }
 }
 
-/// With two digits, or, below a cent, with as many as show something; rounded up, so that nothing looks free that is not.
+/// Shows two digits, or, below a cent, enough digits to be non-zero; rounded up, so that nothing looks free that is
+/// not.
 impl fmt::Display for Dollars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const CENT: u64 = 10_000_000;
@@ -93,7 +94,7 @@ impl fmt::Display for Dollars {
     }
 }
 
-/// How fast what lies in an archive is made readable.
+/// Retrieval speed of archived objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Thaw {
     /// Cheapest.
@@ -106,7 +107,7 @@ pub enum Thaw {
 impl Thaw {
     pub const ALL: [Self; 3] = [Self::Bulk, Self::Standard, Self::Expedited];
 
-    /// As requests of S3 name it.
+    /// Name in S3 requests.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Bulk => "Bulk",
@@ -115,86 +116,86 @@ impl Thaw {
         }
     }
 
-    /// The speed of this name, in either case.
+    /// Parses a speed, ignoring case.
     pub fn named(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.text().eq_ignore_ascii_case(text))
     }
 }
 
-/// What it takes to make an object of an archive readable.
+/// Price of making an archived object readable at one speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThawPrice {
     pub thaw: Thaw,
     pub request: Dollars,
     pub gb: Dollars,
-    /// Within which it is done, as a rule.
+    /// Usual duration, in hours.
     pub hours: u32,
 }
 
 /// The prices of a storage class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassPrices {
-    /// As requests of S3 name it.
+    /// Name in S3 requests.
     pub class: &'static str,
-    /// A GB kept for a month; where more costs less, the first 50 TB.
+    /// A GB kept for a month (the first 50 TB, where more is cheaper).
     pub gb_month: Dollars,
-    /// A PUT, or another request that changes something; DELETE is free.
+    /// A PUT, or another request that changes an object; DELETE is free.
     pub put: Dollars,
     /// A GET or HEAD.
     pub get: Dollars,
-    /// A GB read, without what leaving Amazon's network costs.
+    /// A GB read, without traffic out of Amazon's network.
     pub read_gb: Dollars,
-    /// What is removed earlier is paid for until then.
+    /// Minimum billed storage duration, in days.
     pub days_min: u32,
-    /// What is smaller is paid for as if it had so many bytes.
+    /// Minimum billed object size.
     pub bytes_min: u64,
-    /// Beside an object's own bytes, of the same class.
+    /// Overhead billed for each object, in the same class.
     pub overhead_bytes: u64,
-    /// And of class `STANDARD`.
+    /// Overhead billed for each object in class `STANDARD`.
     pub standard_overhead_bytes: u64,
-    /// Ways to make objects readable; none: they are.
+    /// Retrieval speeds; empty if objects can be read at once.
     pub thaws: &'static [ThawPrice],
 }
 
 impl ClassPrices {
-    /// Of a class as requests of S3 name it; `None`: its prices are not known here.
+    /// Returns the prices of a class by its name in S3 requests; `None`: they are not known here.
     pub fn of(class: &str) -> Option<&'static Self> {
         CLASSES.iter().find(|prices| prices.class == class)
     }
 
-    /// Of a GB for a month without a class of its own: what [`ClassPrices::standard_overhead_bytes`] costs, and listing.
+    /// Prices of the default class, for [`ClassPrices::standard_overhead_bytes`] and list requests.
     pub const fn standard() -> &'static Self {
         &STANDARD
     }
 
-    /// What so many objects of so many bytes are paid for as, where all of them are either smaller than
-    /// [`ClassPrices::bytes_min`] or none is.
+    /// Billed bytes of `objects` objects with `bytes` bytes in total, if either all or none of them are smaller than
+    /// [`ClassPrices::bytes_min`].
     pub fn paid_bytes(&self, objects: u64, bytes: u64) -> u64 {
         bytes
             .max(objects.saturating_mul(self.bytes_min))
             .saturating_add(objects.saturating_mul(self.overhead_bytes))
     }
 
-    /// What keeping them costs a month.
+    /// Monthly cost of storing these objects.
     pub fn month(&self, objects: u64, bytes: u64) -> Dollars {
         let beside = objects.saturating_mul(self.standard_overhead_bytes);
         self.gb_month.for_bytes(self.paid_bytes(objects, bytes)) + STANDARD.gb_month.for_bytes(beside)
     }
 
-    /// What it costs to make so many objects of so many bytes readable; `None`: not in this way.
+    /// Cost of making these objects readable; `None`: the class has no such speed.
     pub fn thawing(&self, thaw: Thaw, objects: u64, bytes: u64) -> Option<Dollars> {
         let price = self.thaws.iter().find(|price| price.thaw == thaw)?;
         Some(price.request.times(objects) + price.gb.for_bytes(bytes))
     }
 }
 
-/// A LIST, whatever the classes of what is listed.
+/// A LIST request, whatever the classes of the listed objects.
 pub const LIST: Dollars = per_1000(5_000);
 
 /// A GB sent from Amazon to the Internet, beyond the first 100 GB of a month; within the region it is free.
 pub const INTERNET_GB: Dollars = Dollars::of_millionths(90_000);
 
-/// The price of one of what costs so many millionths of a dollar by the thousand.
+/// Price of one request, given the price of a thousand in millionths of a dollar.
 const fn per_1000(millionths: u64) -> Dollars {
     Dollars(millionths)
 }
@@ -227,7 +228,7 @@ const STANDARD_IA: ClassPrices = ClassPrices {
     ..STANDARD
 };
 
-/// Every class whose prices are known.
+/// All classes with known prices.
 pub const CLASSES: &[ClassPrices] = &[
     STANDARD,
     STANDARD_IA,
@@ -296,7 +297,7 @@ mod tests {
 
     const TB: u64 = 1 << 40;
 
-    /// As the price list says it: by the GB and month, and by the thousand requests.
+    /// In the units of the price list: by the GB and month, and by the thousand requests.
     #[test]
     fn prices_are_those_of_the_list() {
         let listed = |class| {
@@ -353,7 +354,7 @@ mod tests {
             Dollars(11_500_000)
         );
         assert_eq!(price.for_byte_ms(1, month_ms), Dollars(1), "rounded up");
-        // An exabyte for a century neither wraps nor fails.
+        // An exabyte for a century neither overflows nor fails.
         assert!(price.for_byte_ms(u128::from(u64::MAX) * 1_200 * u128::from(month_ms), month_ms) > price);
     }
 

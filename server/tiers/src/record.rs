@@ -1,8 +1,9 @@
-//! The record: what lies in the bucket, and what is to go from there. A small SQLite database of its own, beside the
-//! catalog: the catalog tells of restore points, this one of blobs.
+//! The record: blobs in the bucket, and blobs due for removal from it. A small SQLite database of its own, beside the
+//! catalog: the catalog holds restore points, the record holds blobs.
 //!
-//! A crash leaves whole transactions (`synchronous=FULL`). What was copied and is not in the record is found when the
-//! local listing is compared with it. When the record is lost, a listing of the bucket makes it anew ([`crate::survey`]).
+//! A crash leaves whole transactions (`synchronous=FULL`). Blobs that were copied but not recorded are found when the
+//! local listing is compared with it. If the record is lost, it is rebuilt from a listing of the bucket
+//! ([`crate::survey`]).
 
 mod cold;
 mod lease;
@@ -24,10 +25,10 @@ pub(crate) use objects::Known;
 pub use retention::RetentionTotals;
 pub(crate) use retention::{Behind, PromisedPoint};
 
-/// Ours: "HFTR".
+/// SQLite application id: "HFTR".
 const APPLICATION_ID: i32 = 0x4846_5452;
 const VERSION: i32 = 1;
-/// A look from the command line beside a server.
+/// Busy timeout: the command line may read the record beside a server.
 const BUSY: Duration = Duration::from_secs(10);
 
 const SCHEMA: &str = "
@@ -65,13 +66,13 @@ const SCHEMA: &str = "
 
 const TABLES: &str = "SELECT count(*) FROM sqlite_schema";
 
-/// Names in `folder` that lie there and are not to go.
+/// Names in `folder` that are in the bucket and not due for removal.
 const VISIBLE_IN: &str = "
     SELECT name, len FROM copied
     WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)
     ORDER BY name LIMIT ?3";
 
-/// Names of a folder that are to go and come before the last one that stays.
+/// Names of a folder due for removal that sort before the last one that stays.
 const OLDER: &str = "
     SELECT number, name FROM removals
     WHERE name > ?1 AND name < ?2
@@ -81,7 +82,7 @@ const OLDER: &str = "
         WHERE name > ?1 AND name < ?2 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name))
     ORDER BY number LIMIT ?3";
 
-/// Why the record did not do what was asked.
+/// Errors of the record.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error("cannot {action} the record of what lies in the bucket: {source}")]
@@ -100,8 +101,8 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// As a failure to do `action` with the blob `name`: the record is on a local disk, but what it fails with concerns no
-    /// blob, and nothing was changed.
+    /// Converts it to a failure to do `action` with the blob `name`: the record is on a local disk, but its failure
+    /// concerns no blob, and nothing was changed.
     pub(crate) fn of_blob(self, action: &'static str, name: &BlobName) -> VolumeError {
         if self.is_full() {
             return VolumeError::Full { name: name.to_string(), source: self.into() };
@@ -109,7 +110,7 @@ impl RecordError {
         VolumeError::Unavailable { action, name: name.to_string(), source: self.into() }
     }
 
-    /// Returns true if it is the disk that is full.
+    /// Returns true if the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(
             self,
@@ -123,10 +124,10 @@ fn sql(action: &'static str) -> impl FnOnce(rusqlite::Error) -> RecordError {
     move |source| RecordError::Sql { action, source }
 }
 
-/// Totals of a kind.
+/// Totals of one kind of blobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KindTotals {
-    /// Its folder.
+    /// Folder of the kind.
     pub folder: String,
     pub blobs: u64,
     pub bytes: u64,
@@ -137,12 +138,12 @@ pub struct KindTotals {
 pub struct Record(Mutex<Connection>);
 
 impl Record {
-    /// Opens the record at `path`, or begins one, of the copies in `location`.
+    /// Opens the record at `path`, or creates it, for the copies in `location`.
     ///
     /// # Errors
     /// [`RecordError::OtherPlace`]; when the database cannot be used.
     pub fn open_or_create(path: &Path, location: &str) -> Result<Self, RecordError> {
-        // Root's would be closed to the server. What fails here fails below, too, and is told then.
+        // A file created by root would be closed to the server. A failure here recurs below, and is reported there.
         let _ = owner::create(path);
         let mut connection =
             connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
@@ -163,7 +164,7 @@ impl Record {
         }
     }
 
-    /// Returns whether there is a record at `path`: a file without any table does not count as one.
+    /// Returns true if there is a record at `path`: a file without any table does not count as one.
     ///
     /// # Errors
     /// When the database cannot be used.
@@ -176,7 +177,7 @@ impl Record {
         Ok(tables > 0)
     }
 
-    /// Opens a record that is there, whatever place it is of.
+    /// Opens an existing record, whatever its location.
     ///
     /// # Errors
     /// When it cannot be used.
@@ -202,7 +203,7 @@ impl Record {
         }
     }
 
-    /// Where the copies lie.
+    /// Location of the copies.
     ///
     /// # Errors
     /// The database's.
@@ -211,12 +212,12 @@ impl Record {
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
     }
 
-    /// A blob lies there now.
+    /// Adds a blob that the bucket has now.
     pub(crate) fn add(&self, name: &BlobName, len: u64) -> Result<(), RecordError> {
         self.add_all([BlobEntry { name: name.clone(), len }])
     }
 
-    /// Blobs lie there now.
+    /// Adds blobs that the bucket has now.
     pub(crate) fn add_all(&self, entries: impl IntoIterator<Item = BlobEntry>) -> Result<(), RecordError> {
         let mut connection = self.0.lock();
         let tx = connection.transaction().map_err(sql("write"))?;
@@ -230,13 +231,13 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// A blob does not lie there, as was found out.
+    /// Removes a blob that the bucket proved not to have.
     pub(crate) fn forget(&self, name: &BlobName) -> Result<(), RecordError> {
         let delete = "DELETE FROM copied WHERE name = ?1";
         self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// The length of a blob that lies there and is not to go.
+    /// Length of a blob in the bucket that is not due for removal.
     pub(crate) fn visible(&self, name: &BlobName) -> Result<Option<u64>, RecordError> {
         let read = "SELECT len FROM copied WHERE name = ?1
             AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = ?1)";
@@ -248,7 +249,7 @@ impl Record {
             .map_err(sql("read"))
     }
 
-    /// The length of a blob that lies there, also one that is to go.
+    /// Length of a blob in the bucket, even if it is due for removal.
     pub(crate) fn recorded(&self, name: &BlobName) -> Result<Option<u64>, RecordError> {
         let read = "SELECT len FROM copied WHERE name = ?1";
         let connection = self.0.lock();
@@ -258,21 +259,21 @@ impl Record {
         found.map(|len| len.map(to_u64)).map_err(sql("read"))
     }
 
-    /// How many lie there in `folder`, those included that are to go.
+    /// Number of blobs of `folder` in the bucket, including those due for removal.
     pub(crate) fn recorded_in(&self, folder: &BlobName) -> Result<u64, RecordError> {
         let read = "SELECT count(*) FROM copied WHERE name > ?1 AND name < ?2";
         let (begin, end) = (format!("{folder}/"), format!("{folder}0"));
         self.0.lock().query_row(read, [begin, end], |row| row.get(0)).map(to_u64).map_err(sql("read"))
     }
 
-    /// A page of what lies there in `folder` and is not to go.
+    /// Returns a page of the blobs of `folder` in the bucket that are not due for removal.
     pub(crate) fn page(
         &self,
         folder: &BlobName,
         after: Option<&BlobName>,
         limit: usize,
     ) -> Result<ListPage, RecordError> {
-        // `0` follows `/`: between the two is the folder.
+        // `0` is the character after `/`: all names of the folder sort between the two.
         let (begin, end) = (format!("{folder}/"), format!("{folder}0"));
         let from = after.map_or(begin.as_str(), |after| after.as_str().max(&begin));
         let wanted = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
@@ -295,7 +296,7 @@ impl Record {
         Ok(ListPage { entries, more })
     }
 
-    /// (T3) A blob is to go, durably noted.
+    /// (T3) Durably records that a blob is due for removal.
     pub(crate) fn note_removal(&self, name: &BlobName) -> Result<(), RecordError> {
         let insert = "INSERT OR IGNORE INTO removals (name) VALUES (?1)";
         self.0
@@ -306,13 +307,13 @@ impl Record {
             .map_err(sql("write"))
     }
 
-    /// It stays after all: nothing was removed.
+    /// Cancels a removal: nothing was removed.
     pub(crate) fn cancel_removal(&self, name: &BlobName) -> Result<(), RecordError> {
         let delete = "DELETE FROM removals WHERE name = ?1";
         self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// Returns true if a blob is to go.
+    /// Returns true if a blob is due for removal.
     ///
     /// # Errors
     /// The database's.
@@ -326,7 +327,7 @@ impl Record {
             .map_err(sql("read"))
     }
 
-    /// The number of the last removal noted; 0: none is.
+    /// Number of the last recorded removal; 0: there is none.
     ///
     /// # Errors
     /// The database's.
@@ -335,7 +336,7 @@ impl Record {
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
     }
 
-    /// The oldest that are to go now, noted up to `number`.
+    /// Returns the oldest removals that can be carried out now, with numbers up to `number`.
     pub(crate) fn removals(
         &self,
         after: i64,
@@ -360,7 +361,7 @@ impl Record {
         named(rows)
     }
 
-    /// Names in `folder` that are to go and whose names come before one that lies there and stays.
+    /// Returns names in `folder` due for removal that sort before one that is in the bucket and stays.
     pub(crate) fn removals_before_newest(
         &self,
         folder: &BlobName,
@@ -377,7 +378,7 @@ impl Record {
         named(rows)
     }
 
-    /// How many of the removals noted up to `number` were not carried out yet.
+    /// Number of removals recorded up to `number` that were not carried out yet.
     ///
     /// # Errors
     /// The database's.
@@ -386,12 +387,12 @@ impl Record {
         self.0.lock().query_row(read, [number], |row| row.get::<_, i64>(0)).map(to_u64).map_err(sql("read"))
     }
 
-    /// These are gone from there. A removal that was noted again since stays.
+    /// Records that these blobs were removed from the bucket. A removal that was recorded again since stays.
     pub(crate) fn removed(&self, gone: &[(i64, BlobName)]) -> Result<(), RecordError> {
         let mut connection = self.0.lock();
         let tx = connection.transaction().map_err(sql("write"))?;
         for (number, name) in gone {
-            // Nothing that is needed moved.
+            // None of these was needed, so no restore point is affected.
             tx.execute("DELETE FROM retained WHERE name = ?1", [name.as_str()]).map_err(sql("write"))?;
             tx.execute("DELETE FROM copied WHERE name = ?1", [name.as_str()]).map_err(sql("write"))?;
             tx.execute("DELETE FROM removals WHERE number = ?1", [number]).map_err(sql("write"))?;
@@ -399,7 +400,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// How many are to go.
+    /// Number of removals not carried out yet.
     ///
     /// # Errors
     /// The database's.
@@ -408,7 +409,7 @@ impl Record {
         self.0.lock().query_row(read, [], |row| row.get::<_, i64>(0)).map(to_u64).map_err(sql("read"))
     }
 
-    /// Totals of blobs there, a line each kind. Reads the whole record.
+    /// Totals of the blobs in the bucket, by kind. Reads the whole record.
     ///
     /// # Errors
     /// The database's.
@@ -429,7 +430,7 @@ impl Record {
         rows.collect::<Result<_, _>>().map_err(sql("read"))
     }
 
-    /// Notes facts about this process, for the command line.
+    /// Stores facts about this process, for the command line.
     ///
     /// # Errors
     /// The database's.
@@ -443,7 +444,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// The value that the last process noted under `key`.
+    /// The value that the last process stored under `key`.
     ///
     /// # Errors
     /// The database's.

@@ -1,13 +1,14 @@
-//! Makes what locked restore points need stay in the bucket (Object Lock), a bounded batch a call.
+//! Puts objects that locked restore points need under retention in the bucket (Object Lock), a bounded batch a call.
 //!
-//! (T17) An object is to stay as long as the longest lock of the restore points that need it, rounded up to whole days: only
-//! ever longer, and never more than ten years from now. An object that several share is extended once.
+//! (T17) An object is retained for the longest lock of the restore points that need it, rounded up to whole days: only
+//! ever extended, and never more than ten years from now. An object that several share is extended once.
 //!
-//! (T18) A restore point counts as kept when all it needs stays that long: its containers, the ends that lie beside those in
-//! an archive, its point, whose repository it is, and the newest table of keys.
+//! (T18) A restore point counts as kept when everything it needs is retained that long: its containers, the ends
+//! beside archived ones, its point, the mark of the repository, and the newest table of keys.
 //!
-//! How long an object is to stay is in the record before it is asked for, and how long it does after the bucket said so. A
-//! crash in between leaves an object that stays and of which that is not known: it is looked at, and not asked for again.
+//! The wanted retention of an object is recorded before it is requested, and its actual retention after the
+//! bucket confirmed it. A crash in between leaves an object with unrecorded retention: it is looked up, and not
+//! requested again.
 
 use holdfast_volume::{BlobName, LockMode, RemoteLook, Retained, VolumeError};
 use parking_lot::Mutex;
@@ -23,41 +24,42 @@ use crate::waiting::Kind;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// Ten years and a few days. No one can take back what a bucket in compliance mode was asked for, and a clock that was wrong
-/// when something was locked must not cost a century of storage. What is locked for longer is extended as time goes by.
+/// Ten years and a few days. Retention in compliance mode can never be shortened, and a clock that was wrong when
+/// something was locked must not cost a century of storage. Longer locks are extended as time goes by.
 const AHEAD_DAYS_MAX: i64 = 3_655;
 
-/// Before an end that is only as far away as may be asked for comes so near, it is extended.
+/// Retention capped at [`AHEAD_DAYS_MAX`] is extended once it has fallen this many days behind.
 const MARGIN_DAYS: i64 = 30;
 
-/// A hold has no end. What is held stays for so long at a time, and is extended halfway: so long it stays after it is released.
+/// A hold has no end. Its objects are retained for this long at a time, and extended halfway, so also this long
+/// after release.
 const HOLD_DAYS: i64 = 30;
 
-/// Objects each thread asks for in one call.
+/// Objects each thread extends in one call.
 const OBJECTS_PER_THREAD: usize = 32;
 
-/// Something moved: looked at again after an hour, as reclaim moves things for longer than that.
+/// After objects moved, restore points are checked again after an hour, as reclaim moves objects for longer than that.
 const MOVED_AFTER_MS: i64 = 3_600_000;
 
-/// And whatever happens, after a week.
+/// And in any case after a week.
 const AGAIN_AFTER_MS: i64 = 7 * DAY_MS;
 
-/// How long what a restore point needs is to stay, in milliseconds since the Unix epoch.
+/// Retention that the objects of a restore point need, in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// What stays until then is kept.
+    /// Objects retained until then count as kept.
     at_least_ms: i64,
-    /// What does not is asked to.
+    /// Retention to request for others.
     ask_ms: i64,
 }
 
-/// The end of the day in which that is; a day's end itself stays what it is.
+/// Rounds up to the end of a day.
 const fn end_of_day(at_ms: i64) -> i64 {
     at_ms.saturating_sub(1).div_euclid(DAY_MS).saturating_add(1).saturating_mul(DAY_MS)
 }
 
 impl Keep {
-    /// (T17) For a lock until then, and a hold. `None`: neither is in force by the time of day.
+    /// (T17) Computes the retention for a lock and a hold. `None`: neither is in force at `now_ms`.
     pub fn of(locked_until_ms: Option<i64>, is_held: bool, now_ms: i64) -> Option<Self> {
         let days = |days: i64| end_of_day(now_ms.saturating_add(days.saturating_mul(DAY_MS)));
         let locked = locked_until_ms.filter(|until_ms| *until_ms > now_ms).map(|until_ms| {
@@ -78,44 +80,44 @@ impl Keep {
     }
 }
 
-/// What one call did.
+/// Result of one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Extended {
-    /// Objects that stay longer now, or were found to.
+    /// Objects whose retention was extended, or found to be long enough.
     pub objects: u64,
-    /// Whether there is more to do now.
+    /// `true` if there is more to do now.
     pub more: bool,
 }
 
-/// Where a walk over what is behind is.
+/// Position in a walk over objects that are behind.
 #[derive(Debug, Default)]
 pub struct Extending {
     after: String,
-    /// The first of what could not be extended: the others come first.
+    /// The first failure: it is reported after all other objects.
     failed: Option<CopyError>,
 }
 
 impl TieredVolume {
-    /// What locked restore points need is made to stay there.
+    /// Enables retention for objects that locked restore points need.
     #[must_use]
     pub fn retaining(self, mode: LockMode) -> Self {
-        // Set once, right after it was made.
+        // Set once, right after construction.
         let _ = self.shared.retention.set(mode);
         self
     }
 }
 
 impl Copies {
-    /// How objects are made to stay; `None`: they are not.
+    /// Retention mode; `None`: retention is disabled.
     pub fn retention(&self) -> Option<LockMode> {
         self.shared.retention.get().copied()
     }
 
-    /// Asks the bucket whether objects can be made to stay.
+    /// Checks that the bucket supports retention.
     ///
     /// # Errors
-    /// [`CopyError::NoObjectLock`]; when it cannot be asked.
+    /// [`CopyError::NoObjectLock`]; when the bucket cannot be asked.
     pub fn check_retention(&self) -> Result<(), CopyError> {
         match self.shared.remote.store.can_retain() {
             Ok(true) => Ok(()),
@@ -124,7 +126,7 @@ impl Copies {
         }
     }
 
-    /// Begins to look at all locked restore points.
+    /// Begins a pass over all locked restore points.
     ///
     /// # Errors
     /// The record's.
@@ -133,8 +135,8 @@ impl Copies {
         Ok(self.shared.record.begin_pass(now_ms, MOVED_AFTER_MS, AGAIN_AFTER_MS)?)
     }
 
-    /// Returns true if it is not known yet that all that a locked restore point needs stays that long, or if it `may_lack`
-    /// something here of which that is not known.
+    /// Returns true if a locked restore point is due to be checked: it is not known that everything it needs is
+    /// retained that long, or it `may_lack` local blobs that the record does not count as missing.
     ///
     /// # Errors
     /// The record's.
@@ -143,18 +145,19 @@ impl Copies {
         Ok(self.shared.record.is_point_due(backup, keep.at_least_ms, may_lack, now_ms)?)
     }
 
-    /// Takes note of what a locked restore point needs, each blob by all names that it may have in the bucket, and by none if
-    /// it is lost; its point is the last of them. Asks nothing of the bucket.
+    /// Records the objects that a locked restore point needs, each blob by all names that it may have in the bucket,
+    /// and by none if it is lost; its point comes last. Sends no request to the bucket.
     ///
     /// # Errors
     /// The record's.
     pub fn promise(&self, backup: &str, keep: Keep, needed: &[Vec<BlobName>]) -> Result<(), CopyError> {
         let Shared { record, clock, .. } = &*self.shared;
         let (mut names, mut missing) = (Vec::new(), 0);
-        // (T18) What was found lost there is missing, until it is back (T14).
+        // (T18) Objects with a recorded loss count as missing until they are back (T14).
         let is_lost =
             |name: &BlobName| Ok::<_, CopyError>(record.flaw(name)?.is_some_and(|flaw| flaw.is_loss()));
-        // What every restore point needs first, so that its own point is the last name.
+        // The mark, which every restore point needs, comes first, so that the restore point's own point is the last
+        // name.
         let mark = Kind::Mark.folder().filter(|mark| matches!(record.visible(mark), Ok(Some(_))));
         missing += u64::from(mark.is_none());
         names.extend(mark);
@@ -170,7 +173,7 @@ impl Copies {
                 if record.visible(name)?.is_none() {
                     continue;
                 }
-                // Without its ends no recovery knows what is in it.
+                // Without its ends no recovery knows the contents of an archived container.
                 if let Some(ends) = ends_name(name).filter(|_| matches!(record.cold(name), Ok(Some(_)))) {
                     missing += u64::from(is_lost(&ends)?);
                     names.push(ends);
@@ -185,11 +188,11 @@ impl Copies {
         Ok(record.promise(&point, &names, clock.now_ms())?)
     }
 
-    /// Extends the next objects that are to stay longer than they do. When there are none left, what was looked at counts as
-    /// kept.
+    /// Extends the next objects whose retention is too short. When none are left, the restore points that were checked
+    /// count as kept.
     ///
     /// # Errors
-    /// [`CopyError::Leased`]; why an object cannot be extended, after all others were. The next call begins anew.
+    /// [`CopyError::Leased`]; the first object's failure, after all others were extended. The next call starts over.
     pub fn extend_some(
         &self,
         extending: &mut Extending,
@@ -204,7 +207,7 @@ impl Copies {
             return failed.map_or(Ok(Extended::default()), Err);
         };
         last.name.as_str().clone_into(&mut extending.after);
-        // (T8) Another server's objects are its own to keep.
+        // (T8) Only the server that writes to the bucket extends its objects.
         self.lease()?.check(&self.shared)?;
         let left = Mutex::new(behind);
         let (done, failed) = (Mutex::new(0), Mutex::new(None));
@@ -224,7 +227,7 @@ impl Copies {
             }
         });
         if let Some(error) = failed.into_inner() {
-            // What concerns all of them, such as a bucket that is away, ends it here.
+            // A failure that concerns all objects, such as an unreachable bucket, ends the walk.
             if error.is_passing() && done.into_inner() == 0 {
                 *extending = Extending::default();
                 return Err(error);
@@ -236,14 +239,14 @@ impl Copies {
     }
 }
 
-/// (T17) Makes an object stay as long as it is to.
+/// (T17) Extends the retention of an object to what is wanted.
 pub(crate) fn extend(shared: &Shared, behind: &Behind, mode: LockMode) -> Result<(), CopyError> {
     let Shared { remote, record, clock, .. } = shared;
     let name = &behind.name;
     let look = remote.store.look(name).map_err(CopyError::Remote)?;
     check_is_ours(shared, name, &look)?;
     let in_force = look.retained.filter(|retained| retained.until_ms > clock.now_ms());
-    // (T17) Never shorter: what was asked for stays.
+    // (T17) Retention is never shortened.
     if let Some(found) = in_force.filter(|found| found.until_ms >= behind.wanted_ms) {
         return Ok(record.note_retained(name, found.until_ms)?);
     }
@@ -254,14 +257,14 @@ pub(crate) fn extend(shared: &Shared, behind: &Behind, mode: LockMode) -> Result
             found: "no version, which every object has where Object Lock is on".to_owned(),
         })
     })?;
-    // One that stays is extended as it is: no one changes its mode.
+    // An object keeps its retention mode when it is extended.
     let mode = in_force.map_or(mode, |found| found.mode);
     let wanted = Retained { mode, until_ms: behind.wanted_ms };
     remote.store.retain(name, &version, wanted).map_err(CopyError::Remote)?;
     Ok(record.note_retained(name, behind.wanted_ms)?)
 }
 
-/// What is made to stay is what was put there.
+/// Fails if the object is not what was sent.
 fn check_is_ours(shared: &Shared, name: &BlobName, look: &RemoteLook) -> Result<(), CopyError> {
     let Some(len) = shared.record.recorded(name)? else { return Ok(()) };
     let sent = shared.record.sum(name)?;

@@ -1,18 +1,18 @@
-//! A round of copying: first what was sealed before the round began, kind by kind, then what is to go.
+//! A round of copying: first blobs sealed before the round began, kind by kind, then removals.
 //!
 //! ```text
 //! begin ──▶ mark ──▶ keys ──▶ containers ──▶ points ──▶ snapshots ──▶ removals ──▶ end
-//!                     ▲           │ one went before it was copied: what it was copied forward into,
-//!                     └───────────┘ perhaps with newer keys, comes first
+//!                     ▲           │ one was removed before it was copied: the containers that took over
+//!                     └───────────┘ its live chunks, perhaps with newer keys, come first
 //! ```
 //!
-//! (T7) Once a table of keys is there, those before it go at once, whatever else waits: someone may have their secrets.
-//! (T1) A point of the round was sealed before the round began, and all it needs before the point; so by the time that
-//! points are copied, all that they need is there. Points sealed during the round wait for the next one. (T2) So do
-//! removals that were noted during it.
+//! (T7) Once a table of keys is in the bucket, older ones are removed at once, whatever else waits: their secrets may
+//! have leaked. (T1) A point of the round was sealed before the round began, and everything it needs before the point;
+//! so by the time points are copied, everything they need is there. Points sealed during the round wait for the next
+//! one. (T2) So do removals recorded during it.
 //!
-//! A round either copies what was noted, or compares the whole local listing with the record: the first one of a
-//! process, and when so much waits that not all of it could be noted.
+//! A round either copies noted blobs, or compares the whole local listing with the record: the first one of a process
+//! does, and any one when more blobs wait than could be noted.
 
 use std::collections::VecDeque;
 
@@ -20,39 +20,39 @@ use holdfast_volume::BlobName;
 
 use crate::waiting::Kind;
 
-/// Where a round is.
+/// Stage of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Copying(Kind),
     Removing,
     Done,
-    /// It cannot tell what is its own any more; the next one begins anew.
+    /// The round's own points can no longer be determined; the next round starts over.
     Abandoned,
 }
 
-/// See the module's text.
+/// State of a round (see the module documentation).
 #[derive(Debug)]
 pub(crate) struct Round {
-    /// Whether it compares the whole listing.
+    /// `true` if the round compares the whole listing.
     pub(crate) is_whole: bool,
-    /// Numbers of what was sealed before it began.
+    /// Blobs with numbers up to this one were sealed before the round began.
     pub(crate) up_to: u64,
-    /// As `up_to`, for containers: later when one of them went.
+    /// Same as `up_to`, for containers: later if one of them was removed.
     pub(crate) containers_up_to: u64,
-    /// The last removal noted before it began.
+    /// Number of the last removal recorded before the round began.
     pub(crate) removals_up_to: i64,
-    /// The last removal that was dealt with.
+    /// Number of the last removal that was processed.
     pub(crate) removed_up_to: i64,
     pub(crate) began_ms: i64,
     pub(crate) stage: Stage,
-    /// Of a whole round: the last name listed, and whether there is more.
+    /// Last name listed by a whole round.
     pub(crate) listed: Option<BlobName>,
     pub(crate) has_listed_all: bool,
-    /// To copy now.
+    /// Names to copy now.
     pub(crate) queue: VecDeque<BlobName>,
-    /// A container was gone before it was copied.
+    /// A container was removed before it was copied.
     pub(crate) went: bool,
-    /// Keys and containers come once more: those that were noted meanwhile.
+    /// Keys and containers are copied once more: those noted meanwhile.
     repeats: bool,
 }
 
@@ -74,17 +74,17 @@ impl Round {
         }
     }
 
-    /// Numbers of blobs of this kind that the round is about.
+    /// The highest number of blobs of this kind that the round copies.
     pub(crate) const fn limit(&self, kind: Kind) -> u64 {
         match kind {
-            // Never too early: a table opens what those before it opened, or nothing needs what it does not open.
+            // Never too early: a newer table opens everything that older ones did.
             Kind::Keys => u64::MAX,
             Kind::Container => self.containers_up_to,
             _ => self.up_to,
         }
     }
 
-    /// All of `kind` is copied.
+    /// Moves on after all blobs of `kind` were copied.
     pub(crate) fn next_stage(&mut self, kind: Kind) {
         let next = Kind::ALL.into_iter().find(|next| *next > kind);
         self.stage = next.map_or(Stage::Removing, Stage::Copying);
@@ -94,8 +94,8 @@ impl Round {
         self.went = false;
     }
 
-    /// (T1) (T2) Containers went before they were copied: what of them is live was written anew before, so it has a number
-    /// by now, and may need keys that are newer. Everything noted up to `last` comes before any point.
+    /// (T1) (T2) Containers were removed before they were copied: their live chunks were rewritten before that, so
+    /// they have a number by now, and may need newer keys. Everything noted up to `last` is copied before any point.
     pub(crate) fn repeat_containers(&mut self, last: u64) {
         self.containers_up_to = last;
         self.went = false;

@@ -14,14 +14,14 @@ use crate::record::Record;
 use crate::thawed::ThawCache;
 use crate::waiting::{Kind, Waiting};
 
-/// Knowledge of the names of blobs that the layers around this volume have.
+/// Functions of the layers around this volume that interpret names of blobs.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
     /// Returns true if the blob may leave this machine.
     pub may_travel: fn(&BlobName) -> bool,
-    /// Returns every name that the same blob may lie under, this one among them: encrypted, encrypted anew, and not.
+    /// Returns every name that the same blob may have, this one included: encrypted, re-encrypted, and plain.
     pub forms: fn(&BlobName) -> Vec<BlobName>,
-    /// Returns the restore point and the revision of it that a point is.
+    /// Returns the restore point and revision that a point belongs to.
     pub revision: fn(&BlobName) -> Option<(BackupId, u32)>,
 }
 
@@ -35,38 +35,38 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) names: Names,
     pub(crate) cold: Cold,
-    /// The storage class of what is to be cold; none: nothing is.
+    /// Archive storage class for cold containers; unset: nothing is archived.
     pub(crate) archive_class: OnceLock<String>,
     pub(crate) asked: Asked,
     pub(crate) asking: Asking,
-    /// How what locked restore points need is made to stay; none: it is not.
+    /// Retention mode for objects that locked restore points need; unset: retention is disabled.
     pub(crate) retention: OnceLock<LockMode>,
-    /// Cache of thawed copies; none: no copies are kept.
+    /// Cache of thawed copies; unset: no copies are kept.
     pub(crate) thawed: OnceLock<ThawCache>,
 }
 
 impl Shared {
-    /// Returns true if a thawed copy of the blob is kept here, long enough for a restore that is yet to begin.
+    /// Returns true if a thawed copy of the blob is kept here, for long enough for a restore that is about to begin.
     pub(crate) fn is_kept(&self, name: &BlobName) -> bool {
-        // Most are not, and the record need not be asked of them.
+        // Most are not, so the record is not queried for them.
         self.thawed.get().filter(|thawed| thawed.may_have(name)).is_some_and(|thawed| {
             let len = self.record.visible(name).ok().flatten();
             len.is_some_and(|len| thawed.has_for_long(name, len))
         })
     }
 
-    /// (T16) A thawed copy that is kept here goes, if there is one.
+    /// (T16) Removes the thawed copy that is kept here, if there is one.
     pub(crate) fn forget_kept(&self, name: &BlobName) -> Result<(), VolumeError> {
         self.thawed.get().map_or(Ok(()), |thawed| thawed.forget(name))
     }
 
-    /// Kind of `name`, if it is to be copied. A blob that is not may still lie there, from a time when it was.
+    /// Kind of `name`, if it is to be copied. Other blobs may still be in the bucket, from when they were allowed.
     pub(crate) fn travels(&self, name: &BlobName) -> Option<Kind> {
         Kind::of(name).filter(|_| (self.names.may_travel)(name))
     }
 }
 
-/// Objects that the bucket is being asked to thaw at this moment: two restores that need the same object ask for it once.
+/// Objects whose thaw is being requested at this moment: two restores of the same object send one request.
 #[derive(Debug, Default)]
 pub(crate) struct Asking {
     names: Mutex<HashSet<BlobName>>,
@@ -74,7 +74,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Waits until no one else asks for `name`; others wait until what is returned is dropped.
+    /// Waits until no other thread is requesting `name`, and blocks others until the guard is dropped.
     pub(crate) fn begin(&self, name: &BlobName) -> Asks<'_> {
         let mut names = self.names.lock();
         while !names.insert(name.clone()) {
@@ -84,7 +84,7 @@ impl Asking {
     }
 }
 
-/// One that is asked for.
+/// Guard of one object whose thaw is being requested.
 #[derive(Debug)]
 pub(crate) struct Asks<'a> {
     asking: &'a Asking,
@@ -98,27 +98,27 @@ impl Drop for Asks<'_> {
     }
 }
 
-/// Totals of requests to thaw.
+/// Totals of thaw requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AskedThaws {
     pub objects: u64,
     pub bytes: u64,
-    /// Bytes times the days for which copies of them are kept that can be read.
+    /// Bytes times the days for which thawed copies can be read.
     pub byte_days: u128,
 }
 
-/// Requests to the archive since the process began, for those who add up what a bucket costs: requests of the same kind
-/// cost differently by storage class and speed, and what is retrieved is paid for by the byte.
+/// Requests to the archive since the process began, for cost estimates: their prices depend on storage class and
+/// speed, and retrieval is billed by the byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArchiveAsked {
-    /// By the storage class that objects lie in, and speed.
+    /// Thaws, by the storage class of the objects and the speed.
     pub thaws: BTreeMap<(String, Thaw), AskedThaws>,
-    /// Objects that were given a storage class, by that.
+    /// Changes of storage class, by the new class.
     pub changes: BTreeMap<String, u64>,
 }
 
 impl ArchiveAsked {
-    /// Requests since `earlier`, which is of the same process.
+    /// Requests since `earlier`, which must be from the same process.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut more = self.clone();
@@ -137,7 +137,7 @@ impl ArchiveAsked {
     }
 }
 
-/// Counts it. Shared by threads.
+/// Counters of requests. Shared by threads.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Mutex<ArchiveAsked>);
 
@@ -159,19 +159,19 @@ impl Asked {
     }
 }
 
-/// The bucket, as each use of it sees it.
+/// The bucket, as each of its users sees it.
 #[derive(Debug, Clone)]
 pub struct Remote {
     /// Operations of the bucket beyond those of a volume.
     pub store: Arc<dyn RemoteVolume>,
-    /// For readers: with retries and a cache around it.
+    /// For readers: with retries and a cache.
     pub reads: Arc<dyn Volume>,
-    /// For copies: as slow as copying may be. Without retries: a copy is tried again as a whole.
+    /// For copies: throttled as copying is. Without retries: a copy is retried as a whole.
     pub writes: Arc<dyn Volume>,
 }
 
 impl Remote {
-    /// Without decorators.
+    /// The bucket without decorators.
     pub fn plain<V: RemoteVolume + 'static>(store: &Arc<V>) -> Self {
         let volume = || Arc::<V>::clone(store) as Arc<dyn Volume>;
         Self { store: Arc::<V>::clone(store) as Arc<dyn RemoteVolume>, reads: volume(), writes: volume() }

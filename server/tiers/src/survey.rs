@@ -1,5 +1,5 @@
-//! Makes the record of a listing of the bucket: for a server that is made of the bucket alone, or whose record is lost.
-//! A request for each 1,000 blobs; nothing is opened, so nothing that lies in an archive is touched.
+//! Rebuilds the record from a listing of the bucket: for a server made from the bucket alone, or whose record is lost.
+//! One request for each 1,000 blobs; no object is opened, so no archived one is touched.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -12,10 +12,10 @@ use crate::record::{Record, RecordError};
 use crate::shared::Names;
 use crate::waiting::{ENDS, Kind};
 
-/// Entries that become durable together.
+/// Entries committed in one transaction.
 const BATCH: usize = 4096;
 
-/// Why there is no record.
+/// Errors of a survey.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
     #[error(transparent)]
@@ -24,10 +24,10 @@ pub enum SurveyError {
     Record(#[from] RecordError),
 }
 
-/// Enters all that lies in the bucket into `record`. Returns how many blobs that are. Repeating it does nothing.
+/// Adds all blobs of the bucket to `record`. Returns how many there are. Repeating it changes nothing.
 ///
-/// (T15) Lists in the reverse order of copying: a server may be writing there, and what a restore point needs was there before
-/// the point (T1). What that server removes meanwhile, a point here may lack: then recover again.
+/// (T15) Lists in reverse copy order: a server may be writing there, and the blobs a restore point needs were there
+/// before its point (T1). If that server removes blobs meanwhile, a point here may lack them: then recover again.
 ///
 /// # Errors
 /// When the bucket cannot be listed; the record's.
@@ -65,19 +65,19 @@ pub fn survey(remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyE
 pub struct Missing {
     /// Containers that the volume lacks, and that are read from the bucket.
     pub count: u64,
-    /// Containers of which the volume has a file of another length, which hides the bucket's. The log names them.
+    /// Containers whose local file has another length, and hides the bucket's. The log names them.
     pub unequal: u64,
-    /// Restore points, or revisions of them, that are newer than the volume's. Then no container is looked at.
+    /// Restore points, or revisions of them, newer than the volume's. Then no container is checked.
     pub points: u64,
 }
 
-/// (T15) Enters the containers of the bucket that `local` lacks into `record`: for a recovery from a copy of a volume, which
-/// may lack what lies in the bucket alone. A copy that is older than the bucket's restore points is told as such, and nothing is
-/// entered: containers of theirs would be freed as if nothing needed them. Of what the record knows already nothing changes, so
-/// repeating it does nothing.
+/// (T15) Adds containers of the bucket that `local` lacks to `record`: for a recovery from a copy of a volume, which
+/// may lack containers that were moved to the bucket. If the bucket has newer restore points than the copy, that is
+/// reported and nothing is added: their containers would be freed as if nothing needed them. Existing entries are
+/// unchanged, so repeating it is harmless.
 ///
 /// # Errors
-/// As [`survey`]; the local volume's.
+/// Same as [`survey`]; the local volume's.
 pub fn survey_missing(
     local: &dyn Volume,
     remote: &dyn RemoteVolume,
@@ -97,7 +97,7 @@ pub fn survey_missing(
         let known = record.visible(&entry.name)?;
         match found {
             Local::Here | Local::Missing => {}
-            // (T13) Where the record says how long it is, that decides: the object is at fault.
+            // (T13) The length in the record decides: the object is at fault.
             Local::Unequal { len } if known == Some(len) => continue,
             Local::Unequal { len } => {
                 let BlobEntry { name, len: there } = &entry;
@@ -124,8 +124,8 @@ pub fn survey_missing(
     Ok(missing)
 }
 
-/// Points of the bucket that are neither here, in that revision or a later one, nor known to the record: copied from here,
-/// brought from there, or to go. The log names them.
+/// Counts points of the bucket that are neither here, in that revision or a later one, nor in the record (copied,
+/// fetched, or due for removal). The log names them.
 fn newer_points(here: &Here<'_>, remote: &dyn RemoteVolume, record: &Record) -> Result<u64, SurveyError> {
     let Some(folder) = Kind::Point.folder() else { return Ok(0) };
     let mut count = 0;
@@ -141,15 +141,15 @@ fn newer_points(here: &Here<'_>, remote: &dyn RemoteVolume, record: &Record) -> 
     Ok(count)
 }
 
-/// A local volume, asked by what stays when blobs are encrypted, and restore points revised or renamed.
+/// A local volume, queried by what does not change when blobs are encrypted and restore points revised or renamed.
 pub(crate) struct Here<'a> {
     local: &'a dyn Volume,
     names: Names,
-    /// The highest of each restore point, once one was asked for.
+    /// Highest revision of each restore point; read on first use.
     revisions: OnceCell<HashMap<BackupId, u32>>,
 }
 
-/// An object of the bucket on the local volume.
+/// The local counterpart of an object of the bucket.
 pub(crate) enum Local {
     Here,
     /// It has another length, so it is not what was copied.
@@ -164,8 +164,8 @@ impl<'a> Here<'a> {
         Self { local, names, revisions: OnceCell::new() }
     }
 
-    /// Looks for it by its own name first; then in another form, or as a later revision: what a conversion or a change of a
-    /// lock replaced may still lie in the bucket.
+    /// Looks for its own name first; then for another form, or a later revision: the bucket may still have blobs that
+    /// a conversion or a change of a lock replaced.
     pub(crate) fn find(&self, there: &BlobEntry) -> Result<Local, VolumeError> {
         match self.open(&there.name)? {
             Some(len) if len.is_some_and(|len| len != there.len) => {
@@ -185,7 +185,7 @@ impl<'a> Here<'a> {
         Ok(if is_here { Local::Here } else { Local::Missing })
     }
 
-    /// The length of a blob that is here; `Some(None)`: (S12) it cannot be read, and is here all the same.
+    /// Length of a local blob; `Some(None)`: (S12) it cannot be read, but exists.
     fn open(&self, name: &BlobName) -> Result<Option<Option<u64>>, VolumeError> {
         match self.local.open(name) {
             Ok(blob) => Ok(Some(Some(blob.len()))),
@@ -227,8 +227,8 @@ pub fn holds_blobs(volume: &dyn Volume) -> Result<bool, VolumeError> {
     Ok(list_all(volume, &folder).next().transpose()?.is_some())
 }
 
-/// (T10) An object that may be cold has its ends beside it; a request for each tells its storage class. Where the record has one
-/// already, nothing changes: a thaw may be under way.
+/// (T10) An object that may be cold has its ends beside it; a request for each tells its storage class. An existing
+/// entry is unchanged: a thaw may be in progress.
 fn survey_cold(remote: &dyn RemoteVolume, record: &Record) -> Result<(), SurveyError> {
     let Some(folder) = BlobName::new(ENDS) else { return Ok(()) };
     for entry in list_all(remote, &folder) {

@@ -1,9 +1,9 @@
-//! Brings back what lies in an archive, for a while: asks the bucket for copies that can be read, and looks whether they are
-//! there. That something is going to be asked for is in the record before, and until when it can be read once that was seen:
-//! so nothing is asked for twice, by one or by several, and whatever becomes of an answer.
+//! Thaws archived objects for a while: requests readable copies from the bucket, and checks whether they are there. A
+//! request is recorded before it is sent, and its expiry once it was seen: so nothing is requested twice, by one
+//! restore or several, whatever becomes of an answer.
 //!
-//! A crash leaves objects that count as asked for and may not have been. The next look finds out; it counts
-//! [a minute](SHOWN_WITHIN_MS) after they were.
+//! A crash leaves objects that count as requested and may not have been. The next check finds out; it is conclusive [a
+//! minute](SHOWN_WITHIN_MS) after the request.
 
 use std::sync::Arc;
 
@@ -16,51 +16,51 @@ use crate::shared::{ArchiveAsked, Shared};
 use crate::thawed::{ThawCache, ThawCacheLimits, ThawCacheTotals};
 use crate::volume::TieredVolume;
 
-/// Names looked up at a time.
+/// Names read at a time.
 const PAGE: u32 = 4096;
 
-/// The bucket shows within this time that something was asked for. If it does not, it was not, and is asked for again.
+/// The bucket shows a request within this time. If it does not, the request was lost, and is repeated.
 const SHOWN_WITHIN_MS: u64 = 60_000;
 
-/// After this long what was asked for has come, or never will: the slowest way takes two days.
+/// After this long a request has been fulfilled, or never will be: the slowest speed takes two days.
 pub const UNDER_WAY_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Under this key the record says whether a process of late went without the folder of what was thawed.
+/// Key in the record: set if a recent process ran without the folder of thawed copies.
 const WITHOUT_KEPT: &str = "without_kept";
 
-/// How a blob of an archive is.
+/// State of an archived blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thawing {
-    /// It must be asked for.
+    /// It must be thawed first.
     Cold,
-    /// It was asked for.
+    /// A thaw was requested.
     UnderWay,
     /// It can be read, at least for now.
     Readable,
 }
 
-/// What lies in an archive, and how it comes back. Calls block.
+/// Archived blobs, and thawing them. Calls block.
 #[derive(Debug)]
 pub struct Archive {
     shared: Arc<Shared>,
 }
 
 impl TieredVolume {
-    /// Its archive.
+    /// Returns the archive of this volume.
     pub fn archive(&self) -> Archive {
         Archive { shared: Arc::clone(&self.shared) }
     }
 
-    /// Containers are given this storage class when they are to be cold.
+    /// Sets the storage class for containers that are to be cold.
     #[must_use]
     pub fn archiving_to(self, class: &str) -> Self {
-        // Set once, right after it was made.
+        // Set once, right after construction.
         let _ = self.shared.archive_class.set(class.to_owned());
         self
     }
 
-    /// What is thawed is kept in `folder`, and so is what an earlier process left there. Where the folder cannot be used, what
-    /// was thawed is read in the bucket: that is no reason for a server not to start.
+    /// Keeps thawed copies in `folder`, along with those of an earlier process. If the folder cannot be used, thawed
+    /// objects are read from the bucket: that must not keep a server from starting.
     ///
     /// # Errors
     /// The record's.
@@ -73,14 +73,14 @@ impl TieredVolume {
         let was_without = record.said(WITHOUT_KEPT)?.is_some_and(|said| said == "1");
         let open = |folder| ThawCache::open(folder, limits, Arc::clone(clock), !was_without);
         let is_without = match folder.and_then(open) {
-            // Set once, right after it was made.
+            // Set once, right after construction.
             Ok(cache) => thawed.set(cache).is_err(),
             Err(error) => {
                 tracing::warn!(%error, "the folder of what was thawed cannot be used: it is read in the bucket");
                 true
             }
         };
-        // (T16) From now on what is removed stays there.
+        // (T16) From now on removals are not carried out in the folder.
         if is_without != was_without {
             record.say(&[(WITHOUT_KEPT, u8::from(is_without).to_string())])?;
         }
@@ -89,7 +89,7 @@ impl TieredVolume {
 }
 
 impl Archive {
-    /// The storage classes that anything has of its own.
+    /// Storage classes other than the usual one that any object has.
     ///
     /// # Errors
     /// The record's.
@@ -97,7 +97,7 @@ impl Archive {
         self.shared.record.cold_classes()
     }
 
-    /// Whether anything has a storage class of its own.
+    /// Returns true if any object has a storage class other than the usual one.
     ///
     /// # Errors
     /// The record's.
@@ -105,7 +105,7 @@ impl Archive {
         self.shared.record.has_cold()
     }
 
-    /// All that must be thawed before it can be read, as the record knows it.
+    /// Names of all blobs that must be thawed before they can be read, from the record.
     ///
     /// # Errors
     /// The record's.
@@ -121,7 +121,7 @@ impl Archive {
         }
     }
 
-    /// The storage class of a blob that has one of its own, and how it is, as the record knows it. Asks nothing.
+    /// The storage class and state of a blob that is not in the usual class, from the record. Sends no request.
     ///
     /// # Errors
     /// The record's.
@@ -131,7 +131,7 @@ impl Archive {
             let thawing = match (row.until_ms, row.asked_ms) {
                 _ if self.shared.is_kept(name) => Thawing::Readable,
                 (Some(until_ms), _) if until_ms.saturating_sub(MARGIN_MS) > now_ms => Thawing::Readable,
-                // Nothing was seen of it since: it came and went.
+                // Not seen since it was requested: its thawed copy came and expired.
                 (_, Some(asked_ms)) if now_ms.abs_diff(asked_ms) < UNDER_WAY_MS => Thawing::UnderWay,
                 _ => Thawing::Cold,
             };
@@ -139,19 +139,19 @@ impl Archive {
         }))
     }
 
-    /// Looks how a blob is there.
+    /// Asks the bucket for the state of a blob.
     ///
     /// # Errors
-    /// The bucket's: [`VolumeError::NotFound`] when it lies there no more.
+    /// The bucket's: [`VolumeError::NotFound`] when it is gone.
     pub fn look(&self, name: &BlobName) -> Result<Thawing, VolumeError> {
         self.see(name)
     }
 
-    /// Asks for a copy of a blob that can be read for `days`, unless there is one or one was asked for. `Cold`: it was
-    /// asked for now.
+    /// Requests a copy of a blob that can be read for `days`, unless there is one or it was requested already. Returns
+    /// `Cold` if this call requested it.
     ///
     /// # Errors
-    /// The bucket's: [`VolumeError::NotFound`] when it lies there no more.
+    /// The bucket's: [`VolumeError::NotFound`] when it is gone.
     pub fn ask(&self, name: &BlobName, days: u32, speed: Thaw) -> Result<Thawing, VolumeError> {
         let Shared { remote, record, clock, asking, .. } = &*self.shared;
         let _asks = asking.begin(name);
@@ -159,7 +159,7 @@ impl Archive {
         if thawing == Thawing::Cold {
             record.note_asking(name, clock.now_ms()).map_err(|error| noting(name, error))?;
             let asked = remote.store.ask_thaw(name, days, speed.text());
-            // What may have been asked for may be paid for, and counts as asked for until the bucket was looked at.
+            // The request may have been carried out and billed, so it counts until the bucket was checked.
             if asked.as_ref().is_ok() || asked.as_ref().is_err_and(VolumeError::may_have_written) {
                 self.count(name, days, speed);
             } else {
@@ -170,29 +170,29 @@ impl Archive {
         Ok(thawing)
     }
 
-    /// What was asked of it since the process began.
+    /// Requests sent to the archive since the process began.
     pub fn asked(&self) -> ArchiveAsked {
         self.shared.asked.all()
     }
 
     fn count(&self, name: &BlobName, days: u32, speed: Thaw) {
         let record = &self.shared.record;
-        // It was asked for, whatever can be told of it.
+        // The request was sent; if its class or length is unknown, it is not counted.
         if let (Ok(Some(row)), Ok(len)) = (record.cold(name), record.recorded(name)) {
             self.shared.asked.thaw(&row.class, speed, len.unwrap_or_default(), days);
         }
     }
 
-    /// The time of day, for [`Archive::keep`].
+    /// The current time, for [`Archive::keep`].
     pub fn now_ms(&self) -> i64 {
         self.shared.clock.now_ms()
     }
 
-    /// (T16) Keeps a thawed blob here for a while, if there is room without giving up what was kept, or found to be, since
-    /// `begun_ms`. Whether it is kept.
+    /// (T16) Keeps a thawed blob here for a while, if there is room without evicting copies kept, or counted on, since
+    /// `begun_ms`. Returns true if it is kept.
     ///
     /// # Errors
-    /// When it cannot be read there or written here; [`VolumeError::BadAnswer`]: it is not what was sent.
+    /// When it cannot be read from the bucket or written here; [`VolumeError::BadAnswer`]: it is not what was sent.
     pub fn keep(&self, name: &BlobName, begun_ms: i64) -> Result<bool, VolumeError> {
         let Shared { remote, record, thawed, .. } = &*self.shared;
         let Some(thawed) = thawed.get() else { return Ok(false) };
@@ -204,7 +204,7 @@ impl Archive {
             return Ok(false);
         };
         let is_kept = thawed.keep(&known, &*remote.store, begun_ms)?;
-        // Removed meanwhile, by one who found nothing kept.
+        // Removed meanwhile, by a thread that found no copy to remove.
         if record.visible(name).map_err(|error| noting(name, error))?.is_none() {
             thawed.forget(name)?;
             return Ok(false);
@@ -212,12 +212,12 @@ impl Archive {
         Ok(is_kept)
     }
 
-    /// What is kept here; `None`: nothing is to be.
+    /// Totals of the copies kept here; `None`: none are to be kept.
     pub fn kept(&self) -> Option<ThawCacheTotals> {
         self.shared.thawed.get().map(ThawCache::totals)
     }
 
-    /// Gives up what is kept here and has expired, or is in the way of backups.
+    /// Removes copies kept here that have expired, or whose space backups need.
     ///
     /// # Errors
     /// The folder's.
@@ -225,7 +225,7 @@ impl Archive {
         self.shared.thawed.get().map_or(Ok(()), |thawed| thawed.trim(0, i64::MAX).map(drop))
     }
 
-    /// For how long a blob that is under way has been so, in milliseconds.
+    /// How long a requested thaw has been in progress, in milliseconds.
     ///
     /// # Errors
     /// The record's.
@@ -235,12 +235,12 @@ impl Archive {
         Ok(asked_ms.map(|asked_ms| u64::try_from(now_ms.saturating_sub(asked_ms)).unwrap_or_default()))
     }
 
-    /// Looks, and has the record know what was seen.
+    /// Asks the bucket for the state of a blob, and records it.
     fn see(&self, name: &BlobName) -> Result<Thawing, VolumeError> {
         if self.shared.is_kept(name) {
             return Ok(Thawing::Readable);
         }
-        // Before the look: what is noted meanwhile is newer than what it shows.
+        // Read before the request: changes recorded meanwhile are newer than its answer.
         let known = self.shared.record.cold(name).map_err(|error| noting(name, error))?;
         let look = self.shared.remote.store.look(name)?;
         self.enter(name, known, &look).map_err(|error| noting(name, error))
@@ -254,7 +254,7 @@ impl Archive {
     ) -> Result<Thawing, RecordError> {
         let Shared { record, clock, .. } = &*self.shared;
         let Some(class) = look.class.as_deref().filter(|class| is_archive(class)) else {
-            // (T10) Someone brought it back for good. One that is about to get there stays noted.
+            // (T10) Someone restored it for good. One that is about to be archived stays recorded.
             if known.as_ref().is_some_and(|row| row.is_done && is_archive(&row.class)) {
                 record.note_seen(name, known.as_ref(), DEFAULT_CLASS)?;
             }
@@ -272,7 +272,7 @@ impl Archive {
             }
             Thawed::UnderWay => record.note_thawing(name, now_ms).map(|()| Thawing::UnderWay),
             Thawed::No if known.is_some_and(is_asked) => Ok(Thawing::UnderWay),
-            // What ends in a moment is as good as cold: asking again prolongs it.
+            // A copy about to expire counts as cold: another request prolongs it.
             Thawed::No | Thawed::Until(_) => record.note_thawed(name, None).map(|()| Thawing::Cold),
         }
     }

@@ -1,10 +1,10 @@
-//! Copies of containers that were thawed, in a folder of this machine: what was brought back and paid for once is read here
-//! until it expires, so that a second restore in the same week asks the bucket for nothing.
+//! A local cache of thawed containers: what was thawed and paid for once is read here until it expires, so that a
+//! second restore in the same week sends no request to the bucket.
 //!
-//! (T16) They never count as copies of anything: all that they hold lies in the archive, and losing the folder costs
-//! requests. Each is written as a whole, with the checksum of what was once sent, before it is read; each piece of it is
-//! checked whenever it is read; and it goes before its container does. There is room for so many bytes, for so many days,
-//! and only while the volume has plenty; what was of no use for longest goes first.
+//! (T16) They never count as copies: the archive has all they contain, and losing the folder costs requests. Each is
+//! written as a whole and verified by the checksum it was once sent with before it is read; each piece is verified
+//! whenever it is read; and it is removed before its container. The cache is limited in bytes and days, and used only
+//! while the volume has plenty of space; the least recently used copy is evicted first.
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|
@@ -28,15 +28,15 @@ use crate::cold::MARGIN_MS;
 use crate::record::Known;
 use crate::waiting::Kind;
 
-/// What is checked at once. A read of some chunks reads this much more.
+/// Bytes under one checksum. A read of a few chunks reads this much more.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What is asked of the bucket at once: a request costs the same whatever its size.
+/// Bytes fetched by one request: it costs the same whatever its size.
 const FETCH_BYTES: usize = 16 * PIECE_BYTES;
 
 const CHECKSUM: usize = size_of::<u64>();
 
-/// Behind the checksums of the pieces.
+/// Length of the fields after the checksums of the pieces.
 const TRAILER: usize = 3 * CHECKSUM;
 
 /// No container is larger: its file has at most 64 MiB of regions and a directory.
@@ -44,21 +44,21 @@ const CONTAINER_MAX: u64 = 1 << 30;
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// What is kept for less than this counts as cold (or half of what it is kept for, if that is less): a restore of terabytes takes
-/// a day, and one that is about to begin must not find in the middle that its copies have expired.
+/// A copy with less time left than this (or half of the time for which copies are kept, if that is less) counts as
+/// cold: a restore of terabytes takes a day, and its copies must not expire in the middle.
 const ENOUGH_MS: i64 = DAY_MS;
 
-/// Of the volume, at least this share stays free, in percent: backups come first.
+/// Share of the volume that stays free, in percent: backups come first.
 const FREE_MIN_PCT: u64 = 10;
 
-/// How much of what was thawed is kept here.
+/// Limits of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThawCacheLimits {
     pub bytes: u64,
     pub days: u32,
 }
 
-/// What is kept.
+/// Totals of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ThawCacheTotals {
     pub containers: u64,
@@ -67,10 +67,10 @@ pub struct ThawCacheTotals {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// Of the container.
+    /// Length of the container.
     len: u64,
     until_ms: i64,
-    /// When it was last of use, as far as this process knows.
+    /// When it was last used, as far as this process knows.
     used_ms: i64,
 }
 
@@ -80,14 +80,14 @@ impl Entry {
     }
 }
 
-/// See the module's text.
+/// The cache (see the module documentation).
 #[derive(Debug)]
 pub(crate) struct ThawCache {
     folder: Arc<dyn Volume>,
     limits: ThawCacheLimits,
     clock: Arc<dyn Clock>,
     kept: Mutex<BTreeMap<BlobName, Entry>>,
-    /// One is fetched at a time: that is memory, and what there is room for.
+    /// One container is fetched at a time, to bound memory and space.
     fetching: Mutex<()>,
 }
 
@@ -95,7 +95,7 @@ fn pieces(len: u64) -> u64 {
     len.div_ceil(PIECE_BYTES as u64)
 }
 
-/// Of everything behind the container.
+/// Length of everything after the container.
 fn table_len(len: u64) -> u64 {
     pieces(len) * CHECKSUM as u64 + TRAILER as u64
 }
@@ -113,8 +113,8 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl ThawCache {
-    /// What an earlier process kept in `folder` is kept on, as far as it is whole. (T16) Not if something may have been removed
-    /// since that is still in it (`is_up_to_date`): its name may be another's now.
+    /// Opens the cache, with the intact copies of an earlier process. (T16) Empties it unless it `is_up_to_date`: a
+    /// container may have been removed since, and its name reused.
     ///
     /// # Errors
     /// The folder's.
@@ -140,17 +140,18 @@ impl ThawCache {
         Ok(cache)
     }
 
-    /// Whether anything is kept under this name, whatever it is.
+    /// Returns true if a copy is kept under this name, of whatever length.
     pub(crate) fn may_have(&self, name: &BlobName) -> bool {
         self.kept.lock().contains_key(name)
     }
 
-    /// Whether a container of this length can be read here now.
+    /// Returns true if a container of this length can be read from the cache now.
     pub(crate) fn has(&self, name: &BlobName, len: u64) -> bool {
         self.lasts(name, len, MARGIN_MS)
     }
 
-    /// Whether a container of this length is kept for long enough that a restore which is yet to begin need not thaw it.
+    /// Returns true if a copy of a container of this length lasts long enough that a restore about to begin
+    /// need not thaw it.
     pub(crate) fn has_for_long(&self, name: &BlobName, len: u64) -> bool {
         let days_ms = i64::from(self.limits.days).saturating_mul(DAY_MS);
         self.lasts(name, len, ENOUGH_MS.min(days_ms / 2))
@@ -160,7 +161,7 @@ impl ThawCache {
         let now_ms = self.clock.now_ms();
         let lasts =
             |entry: &&mut Entry| entry.len == len && entry.until_ms.saturating_sub(at_least_ms) > now_ms;
-        // Who asks is going to count on it.
+        // The caller is going to count on it.
         self.kept.lock().get_mut(name).filter(lasts).map(|entry| entry.used_ms = now_ms).is_some()
     }
 
@@ -170,13 +171,13 @@ impl ThawCache {
         ThawCacheTotals { containers: kept.len() as u64, bytes }
     }
 
-    /// (T16) Reads a part of a container of this length; `false`: it is not kept, or not whole any more.
+    /// (T16) Reads part of a container of this length; `false`: it is not kept, or not intact any more.
     pub(crate) fn read(&self, name: &BlobName, len: u64, offset: u64, buffer: &mut [u8]) -> bool {
         if !self.has(name, len) {
             return false;
         }
         let is_read = self.read_checked(name, len, offset, buffer).unwrap_or(false);
-        // Removed meanwhile is as good as never kept.
+        // Removed meanwhile: treated as never kept.
         if !is_read && self.kept.lock().contains_key(name) {
             tracing::warn!(%name, "a thawed copy that was kept here is damaged: the bucket is read instead");
             if let Err(error) = self.forget(name) {
@@ -188,7 +189,7 @@ impl ThawCache {
 
     fn read_checked(&self, name: &BlobName, len: u64, offset: u64, buffer: &mut [u8]) -> Option<bool> {
         let blob = self.folder.open(name).ok()?;
-        // Anew each time: what is damaged since must not pass for the checksum of a piece.
+        // Read each time: bytes damaged since must not pass for the checksum of a piece.
         let (_, sums) = table(&*blob, name, len)?;
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= len)?;
         let mut piece = Vec::new();
@@ -212,11 +213,12 @@ impl ThawCache {
         Some(true)
     }
 
-    /// (T16) Fetches a container that can be read in the bucket. What was kept or used since `begun_ms` does not go for it.
-    /// `false`: there is no room, or no checksum of what was sent is known: nothing would tell it from something else.
+    /// (T16) Fetches a container that is readable in the bucket. Copies kept or used since `begun_ms` are not evicted
+    /// for it. Returns `false` if there is no room, or if the checksum it was sent with is unknown: nothing would tell
+    /// it from something else.
     ///
     /// # Errors
-    /// When it cannot be read there or written here; [`VolumeError::BadAnswer`]: it is not what was sent.
+    /// When it cannot be read from the bucket or written here; [`VolumeError::BadAnswer`]: it is not what was sent.
     pub(crate) fn keep(&self, known: &Known, there: &dyn Volume, begun_ms: i64) -> Result<bool, VolumeError> {
         let Known { name, len, .. } = known;
         let Some(sum) = known.sum else { return Ok(false) };
@@ -228,7 +230,7 @@ impl ThawCache {
         if *len > CONTAINER_MAX || !self.trim(wanted, begun_ms)? {
             return Ok(false);
         }
-        // What is kept of it expires, or is of another.
+        // An existing copy is about to expire, or of another container.
         self.forget(name)?;
         let blob = there.open(name)?;
         let until_ms = self.clock.now_ms().saturating_add(i64::from(self.limits.days).saturating_mul(DAY_MS));
@@ -282,7 +284,7 @@ impl ThawCache {
         writer.seal()
     }
 
-    /// (T16) Its container goes, or it is not to be read any more.
+    /// (T16) Removes a copy: its container is being removed, or it must not be read any more.
     ///
     /// # Errors
     /// The folder's.
@@ -294,8 +296,8 @@ impl ThawCache {
         }
     }
 
-    /// Removes what has expired, and of what was neither kept nor used since `begun_ms` what was not for longest, until there
-    /// is room for `wanted` bytes more. Whether there is.
+    /// Removes expired copies, and then the least recently used ones among those neither kept nor used since
+    /// `begun_ms`, until there is room for `wanted` more bytes. Returns true if there is.
     ///
     /// # Errors
     /// The folder's.
@@ -304,7 +306,7 @@ impl ThawCache {
         let days_ms = i64::from(self.limits.days).saturating_mul(DAY_MS);
         let described = |(name, entry): (&BlobName, &Entry)| {
             let made_ms = entry.until_ms.saturating_sub(days_ms);
-            // Kept longer than is said: a clock was wrong, or the settings changed.
+            // Kept longer than configured: a clock was wrong, or the settings changed.
             let has_expired = entry.until_ms <= now_ms || made_ms > now_ms;
             (made_ms.max(entry.used_ms), name.clone(), has_expired)
         };
@@ -330,7 +332,7 @@ impl ThawCache {
     }
 }
 
-/// What an earlier process kept. `None`: it is not whole.
+/// Reads the entry of a copy from an earlier process. `None`: it is not intact.
 fn entry_of(folder: &dyn Volume, name: &BlobName) -> Option<Entry> {
     let blob = folder.open(name).ok()?;
     let mut trailer = [0; TRAILER];
@@ -340,8 +342,8 @@ fn entry_of(folder: &dyn Volume, name: &BlobName) -> Option<Entry> {
     Some(Entry { len, until_ms, used_ms: 0 })
 }
 
-/// What is behind a kept container of this length: until when it is kept, and the checksums of its pieces. `None`: it is not
-/// whole.
+/// Reads the table behind a kept container of this length: its expiry, and the checksums of its pieces. `None`: it
+/// is not intact.
 fn table(blob: &(dyn Blob + 'static), name: &BlobName, len: u64) -> Option<(i64, Vec<u64>)> {
     if len > CONTAINER_MAX || len.checked_add(table_len(len))? != blob.len() {
         return None;

@@ -1,4 +1,4 @@
-//! The volume: blobs that are here, and blobs that lie only in the bucket.
+//! The volume: local blobs, and blobs that only the bucket has.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, OnceLock};
@@ -17,16 +17,16 @@ use crate::record::{Record, RecordError};
 use crate::shared::{Asked, Asking, Names, Remote, Shared};
 use crate::waiting::{Kind, Waiting};
 
-/// See the crate's text.
+/// A local volume with copies in a bucket (see the crate documentation).
 #[derive(Debug)]
 pub struct TieredVolume {
     pub(crate) shared: Arc<Shared>,
-    /// None before there is anything that writes to the bucket.
+    /// Unset until the copier is created.
     pub(crate) lease: Arc<OnceLock<Lease>>,
 }
 
 impl TieredVolume {
-    /// `local`, with copies in `remote` as `record` says, which is of the same place.
+    /// Creates a volume with copies of `local` in `remote`; `record` must be of the same bucket.
     pub fn new(
         local: Arc<dyn Volume>,
         remote: Remote,
@@ -36,7 +36,7 @@ impl TieredVolume {
     ) -> Self {
         let waiting = Waiting::default();
         let (cold, archive_class, asked) = (Cold::new(&record, &clock), OnceLock::new(), Asked::default());
-        // Nothing that lies in an archive is asked for by accident.
+        // Archived objects are never requested by accident.
         let remote = Remote { reads: cold.gate(remote.reads), ..remote };
         let (asking, retention, thawed) = (Asking::default(), OnceLock::new(), OnceLock::new());
         let shared = Shared {
@@ -74,7 +74,7 @@ impl Volume for TieredVolume {
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         match self.shared.local.open(name) {
-            // (T4) Only what the record says is asked for.
+            // (T4) The bucket is only asked for blobs in the record.
             Err(VolumeError::NotFound { .. }) if Kind::of(name).is_some() => {}
             opened => return opened,
         }
@@ -112,10 +112,10 @@ impl Volume for TieredVolume {
         if !lies_there && matches!(local.open(name), Err(VolumeError::NotFound { .. })) {
             return Err(VolumeError::NotFound { name: name.clone() });
         }
-        // (T3) Whatever happens from here on, it goes from the bucket, too. Also when the record does not know of a copy:
+        // (T3) Whatever happens from here on, it is removed from the bucket, too. Recorded also if no copy is known:
         // one may be on its way, or have been made right before a crash.
         record.note_removal(name).map_err(failed)?;
-        // (T9) Before its container: no crash leaves ends of nothing, which would be taken for those of another writing.
+        // (T9) Before its container: a crash must not leave ends without one, to be taken for those of another writing.
         let forgotten = self.shared.forget_kept(name).and_then(|()| forget_ends(&**local, name));
         match forgotten.and_then(|()| local.remove(name)) {
             Ok(()) => {
@@ -125,10 +125,10 @@ impl Volume for TieredVolume {
             Err(VolumeError::NotFound { .. }) if lies_there => Ok(()),
             Err(error) => {
                 if !error.may_have_written() && !matches!(error, VolumeError::NotFound { .. }) {
-                    // It is still here, and so stays there. If this fails, it goes from there and is copied again.
+                    // The local blob stays, so its copy does, too. If this fails, the copy is removed and made again.
                     let _ = record.cancel_removal(name);
                     if let Ok(blob) = local.open(name) {
-                        // A round may have passed it by.
+                        // A round may have skipped it.
                         waiting.note(name, blob.len(), clock.now_ms());
                     }
                 }
@@ -138,7 +138,7 @@ impl Volume for TieredVolume {
     }
 
     fn discard_unfinished(&self) -> Result<u64, VolumeError> {
-        // (T5) Those of the bucket are discarded by the first round of copying: a start waits for nothing far away.
+        // (T5) Unfinished uploads are discarded by the first round of copying: a start does not wait for the bucket.
         self.shared.local.discard_unfinished()
     }
 
@@ -189,7 +189,7 @@ impl BlobWriter for TieredWriter {
 
     fn seal(self: Box<Self>) -> Result<(), VolumeError> {
         let Self { inner, name, shared } = *self;
-        // (T1) Before anyone can see it.
+        // (T1) Numbered before anyone can see it.
         let is_noted = shared.waiting.begin(&name, inner.len(), shared.clock.now_ms());
         match inner.seal() {
             Ok(()) => {
@@ -197,7 +197,7 @@ impl BlobWriter for TieredWriter {
                 Ok(())
             }
             Err(error) => {
-                // What it left, if anything, the next process finds.
+                // If it left a blob, the next process finds it.
                 if is_noted {
                     shared.waiting.forget(&name);
                 }
@@ -207,10 +207,10 @@ impl BlobWriter for TieredWriter {
     }
 }
 
-/// The page that follows of a page here and one of the record, both of what comes after the same name. Of a name in both
-/// the blob here counts.
+/// Merges a local page and a page of the record that start after the same name. The local blob wins if both have a
+/// name.
 pub(crate) fn merge(here: ListPage, there: ListPage, limit: NonZeroUsize) -> ListPage {
-    // Behind the end of a page that has more behind it, names of that side may be missing.
+    // Past the end of a page that is not the last, names of that side may be missing.
     let end_of = |page: &ListPage| page.entries.last().filter(|_| page.more).map(|entry| entry.name.clone());
     let end = match (end_of(&here), end_of(&there)) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -220,7 +220,7 @@ pub(crate) fn merge(here: ListPage, there: ListPage, limit: NonZeroUsize) -> Lis
     let is_within = |name: &BlobName| end.as_ref().is_none_or(|end| name <= end);
     let mut entries: Vec<BlobEntry> = here.entries;
     entries.extend(there.entries);
-    // Stable: what is here stays first among equals.
+    // The sort is stable: local entries stay first among equals.
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     entries.dedup_by(|later, first| later.name == first.name);
     let found = entries.len();
@@ -230,15 +230,15 @@ pub(crate) fn merge(here: ListPage, there: ListPage, limit: NonZeroUsize) -> Lis
     ListPage { entries, more }
 }
 
-/// Stands in for a bucket that the settings do not name (any more). What is only there cannot be read; what is sealed or
-/// removed waits.
+/// Stands in for a bucket that is no longer configured. Blobs that only it has cannot be read; copies and
+/// removals wait.
 #[derive(Debug)]
 pub struct AbsentVolume {
     why: String,
 }
 
 impl AbsentVolume {
-    /// `why`: what to tell who asks, and what to do.
+    /// `why`: the message for readers, with what to do.
     pub fn new(why: impl Into<String>) -> Self {
         Self { why: why.into() }
     }
@@ -254,7 +254,7 @@ impl Volume for AbsentVolume {
     }
 
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
-        // Asking again does not help, as it does after a timeout.
+        // Unlike after a timeout, a retry does not help.
         Err(VolumeError::NotReadableNow { name: name.to_string(), source: self.why.clone().into() })
     }
 

@@ -1,5 +1,5 @@
-//! Blobs that were sealed in this process and are not copied yet, that could not be read since, and that are being
-//! removed. In memory: what a crash takes, the next process finds by comparing the local listing with the record.
+//! Blobs sealed by this process that are not copied yet, that could not be read since, and that are being removed. In
+//! memory: after a crash, the next process finds them by comparing the local listing with the record.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use holdfast_volume::BlobName;
 use parking_lot::Mutex;
 
-/// Names kept at most: 65,536 × (200 + 120) bytes, 20 MiB, are 2 TiB in containers. When there are more, the local
-/// listing is compared with the record again.
+/// Most names kept: 65,536 × (200 + 120) bytes, 20 MiB, are 2 TiB in containers. If there are more, the local listing
+/// is compared with the record again.
 const NOTED_MAX: usize = 65_536;
 
 /// A blob that waits.
@@ -51,19 +51,19 @@ impl fmt::Debug for Waiting {
 #[derive(Debug, Default)]
 struct State {
     noted: BTreeMap<BlobName, Noted>,
-    /// Numbers handed out.
+    /// Last number assigned.
     last: u64,
-    /// True if there was no room for one, since this was asked last.
+    /// True if a blob found no room since this was last taken.
     has_lost: bool,
-    /// True if a container was removed that waited, since this was asked last.
+    /// True if a waiting container was removed since this was last taken.
     has_removed: bool,
-    /// Calls that remove a blob of the name, under way.
+    /// Number of calls that are removing a blob, by name.
     removing: HashMap<BlobName, usize>,
 }
 
 impl Waiting {
-    /// A blob is going to be sealed. (T1) It gets its number before anyone can see it, and after all it needs was sealed.
-    /// `false`: one of its name waits already, or there is no room for more.
+    /// Called before a blob is sealed. (T1) It gets its number before anyone can see it, and after everything it needs
+    /// was sealed. Returns `false` if a blob of that name waits already, or there is no room for more.
     pub(crate) fn begin(&self, name: &BlobName, len: u64, now_ms: i64) -> bool {
         let mut state = self.state.lock();
         if state.noted.contains_key(name) {
@@ -79,7 +79,7 @@ impl Waiting {
         true
     }
 
-    /// It was sealed.
+    /// Records that a blob's seal has returned.
     pub(crate) fn sealed(&self, name: &BlobName) {
         if let Some(noted) = self.state.lock().noted.get_mut(name) {
             noted.is_sealed = true;
@@ -91,22 +91,22 @@ impl Waiting {
 
     /// Sets the function to call whenever a blob was sealed. It must not block.
     pub(crate) fn tell(&self, tell: Tell) {
-        // Set once, right after it was made.
+        // Set once, right after construction.
         let _ = self.tell.set(tell);
     }
 
-    /// A blob of `name` lies here, sealed.
+    /// Adds a sealed local blob.
     pub(crate) fn note(&self, name: &BlobName, len: u64, now_ms: i64) {
         self.begin(name, len, now_ms);
         self.sealed(name);
     }
 
-    /// Everything sealed before this has a number up to it.
+    /// The last number assigned: everything sealed before this call has one up to it.
     pub(crate) fn last(&self) -> u64 {
         self.state.lock().last
     }
 
-    /// The first blobs of a kind that were noted up to `number`.
+    /// Returns the first blobs of a kind with numbers up to `up_to`.
     pub(crate) fn first(&self, kind: Kind, up_to: u64, limit: usize) -> Vec<BlobName> {
         let Some(from) = BlobName::new(kind.text()) else { return Vec::new() };
         let state = self.state.lock();
@@ -118,17 +118,17 @@ impl Waiting {
         of_kind.filter(wanted).map(|(name, _)| name.clone()).take(limit).collect()
     }
 
-    /// The number of a blob that waits.
+    /// The number of a waiting blob.
     pub(crate) fn number(&self, name: &BlobName) -> Option<u64> {
         self.state.lock().noted.get(name).map(|noted| noted.number)
     }
 
-    /// It need not be copied (any more).
+    /// Removes a blob that need not be copied (any more).
     pub(crate) fn forget(&self, name: &BlobName) {
         self.state.lock().noted.remove(name);
     }
 
-    /// It was removed.
+    /// Removes a blob that was removed locally.
     pub(crate) fn removed(&self, name: &BlobName) {
         let mut state = self.state.lock();
         if state.noted.remove(name).is_some() && Kind::of(name) == Some(Kind::Container) {
@@ -136,22 +136,23 @@ impl Waiting {
         }
     }
 
-    /// Returns true if a container was removed before it was copied, since this was asked last.
+    /// Returns true if a container was removed before it was copied, since the last call.
     pub(crate) fn take_removed(&self) -> bool {
         std::mem::take(&mut self.state.lock().has_removed)
     }
 
-    /// Returns true if not all could be noted, since this was asked last.
+    /// Returns true if some blobs could not be noted, since the last call.
     pub(crate) fn take_lost(&self) -> bool {
         std::mem::take(&mut self.state.lock().has_lost)
     }
 
-    /// Returns true if not all could be noted.
+    /// Returns true if some blobs could not be noted.
     pub(crate) fn has_lost(&self) -> bool {
         self.state.lock().has_lost
     }
 
-    /// Returns true if nothing waits that has a number up to this, but for snapshots of the catalog, which come after all else.
+    /// Returns true if no waiting blob has a number up to this, except snapshots of the catalog, which come
+    /// after all else.
     pub(crate) fn has_none_up_to(&self, number: u64) -> bool {
         let state = self.state.lock();
         let waits = |(name, noted): (&BlobName, &Noted)| {
@@ -170,24 +171,24 @@ impl Waiting {
         }
     }
 
-    /// Returns true if nothing that was sealed waits.
+    /// Returns true if no sealed blob waits.
     pub(crate) fn is_empty(&self) -> bool {
         !self.state.lock().noted.values().any(|noted| noted.is_sealed)
     }
 
-    /// A call begins to remove `name`; it ends when what is returned is dropped.
+    /// Marks `name` as being removed until the guard is dropped.
     pub(crate) fn removing(&self, name: &BlobName) -> Removing<'_> {
         *self.state.lock().removing.entry(name.clone()).or_default() += 1;
         Removing { waiting: self, name: name.clone() }
     }
 
-    /// Returns true if a call that removes `name` is under way.
+    /// Returns true if a call is removing `name`.
     pub(crate) fn is_removing(&self, name: &BlobName) -> bool {
         self.state.lock().removing.contains_key(name)
     }
 }
 
-/// A removal under way.
+/// Guard of a removal in progress.
 #[derive(Debug)]
 pub(crate) struct Removing<'a> {
     waiting: &'a Waiting,
@@ -207,31 +208,32 @@ impl Drop for Removing<'_> {
     }
 }
 
-/// Names kept: 300 bytes each.
+/// Most names kept, of 300 bytes each.
 const NAMES_MAX: usize = 65_536;
 
-/// Blobs that this process sealed and could not read since, so they are not in the bucket. Backups wait for it (T12).
+/// Blobs sealed by this process that could not be read since, so they are not in the bucket. Backups wait for them
+/// (T12).
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     /// The numbers under which they were sealed.
     numbers: BTreeMap<BlobName, u64>,
-    /// The lowest of those for which there was no room.
+    /// Lowest number of a blob for which there was no room.
     others_from: Option<u64>,
 }
 
 impl Unread {
-    /// Returns true if all of them have numbers above `mark`.
+    /// Returns true if all their numbers are above `mark`.
     pub(crate) fn is_above(&self, mark: u64) -> bool {
         self.numbers.values().chain(self.others_from.as_ref()).all(|number| *number > mark)
     }
 
-    /// But for snapshots of the catalog, which no backup waits for.
+    /// Adds a blob, except snapshots of the catalog, which no backup waits for.
     pub(crate) fn note(&mut self, name: &BlobName, number: u64) {
         if Kind::of(name) == Some(Kind::Snapshot) {
             return;
         }
         if self.numbers.contains_key(name) {
-            // It was tried again, under a later number.
+            // It was retried under a later number.
         } else if self.numbers.len() < NAMES_MAX {
             self.numbers.insert(name.clone(), number);
         } else {
@@ -239,7 +241,7 @@ impl Unread {
         }
     }
 
-    /// It is there, or nowhere any more.
+    /// Removes a blob that was copied, or removed locally.
     pub(crate) fn forget(&mut self, name: &BlobName) {
         self.numbers.remove(name);
     }
@@ -249,7 +251,7 @@ impl Unread {
     }
 }
 
-/// The folder of ends of containers, which are none of these kinds.
+/// The folder of ends of containers, which are not one of these kinds.
 pub(crate) const ENDS: &str = "ends";
 
 /// Kinds of blobs that are copied, in that order. The index is not: it is rebuilt of the containers. Parity is not: it
@@ -258,7 +260,7 @@ pub(crate) const ENDS: &str = "ends";
 /// of the catalog name restore points, so they come after those.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// Whose the volume is: first, so that two repositories never mix in one place.
+    /// Identity of the repository: first, so that two repositories never mix in one place.
     Mark,
     Keys,
     Container,
@@ -269,7 +271,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Self; 5] = [Self::Mark, Self::Keys, Self::Container, Self::Point, Self::Snapshot];
 
-    /// The folder that its blobs are in, or the name of its only blob.
+    /// Folder of its blobs, or the name of its only blob.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Mark => "repository",

@@ -1,4 +1,4 @@
-//! Of what locked restore points need: whether it stays as long as was promised, and whether it lies below something else.
+//! Audit of objects that locked restore points need: checks their retention, and restores deleted or replaced versions.
 
 use holdfast_volume::{BlobName, RemoteObject, VolumeError};
 
@@ -8,18 +8,18 @@ use crate::record::{Behind, Flaw, Known};
 use crate::retain::extend;
 use crate::shared::Shared;
 
-/// What became of an object that was not as it should be, where the bucket keeps what was.
+/// Result of restoring a flawed object from a version that the bucket kept.
 pub(super) enum Brought {
-    /// It is there again; it was wrong in that way.
+    /// Restored; the object had this flaw.
     Back(Flaw),
-    /// It is not, and that is wrong.
+    /// Not restored; the object has this flaw.
     Not(Flaw),
-    /// Something is there again, and it cannot be told now whether it is what was sent.
+    /// An object was restored, but it cannot be verified now.
     Unknown,
 }
 
 impl Audit<'_> {
-    /// (T19) Where what was deleted or replaced is kept, the object that was put there is brought back: it has its retention,
+    /// (T19) Restores a deleted or replaced object from the version that the bucket kept: that one has its retention,
     /// and nothing is sent.
     pub(super) fn bring_back(&mut self, known: &Known, flaw: Flaw) -> Result<Brought, CopyError> {
         let Shared { remote, record, clock, .. } = self.shared;
@@ -33,8 +33,8 @@ impl Audit<'_> {
         match uncovered {
             Ok(true) => {}
             Ok(false) => return Ok(Brought::Not(flaw)),
-            // A bucket that is away ends the audit. One object that it keeps covered does not: someone may have made stay what
-            // lies above it.
+            // An unreachable bucket ends the audit. A version that cannot be restored does not: a newer one above it
+            // may be under retention.
             Err(error) if error.is_retryable() => return Err(CopyError::Remote(error)),
             Err(error) => {
                 tracing::warn!(name = %known.name, %error, "what was put into the bucket lies there, and cannot be brought back");
@@ -49,7 +49,7 @@ impl Audit<'_> {
         };
         let (name, len) = (known.name.clone(), look.len);
         let object = RemoteObject { name, len, tag: look.tag, class: look.class };
-        // Its content is looked at, whatever is known of it.
+        // Its content is checked, whatever the record says.
         let known = Known { flaw: Some(flaw.clone()), ..known.clone() };
         match self.judge(&known, &object)? {
             Found::Flaw(other) if other.is_loss() => Ok(Brought::Not(other)),
@@ -61,14 +61,14 @@ impl Audit<'_> {
         }
     }
 
-    /// (T17) Whether an object stays as long as the bucket said that it does; else it is extended again.
+    /// (T17) Checks that an object's retention is as long as the bucket had said; if not, extends it again.
     pub(super) fn check_retention(&mut self, name: &BlobName) -> Result<(), CopyError> {
         let Shared { remote, record, clock, .. } = self.shared;
         let Some(promised_ms) = record.retained_until(name, clock.now_ms())? else { return Ok(()) };
         self.audited.asked += 1;
         let look = match remote.store.look(name) {
             Ok(look) => look,
-            // Removed since the listing; if not by us, the next audit misses it.
+            // Removed since the listing; if this server did not remove it, the next audit reports it missing.
             Err(VolumeError::NotFound { .. }) => return Ok(()),
             Err(error) => return Err(CopyError::Remote(error)),
         };
@@ -87,7 +87,7 @@ impl Audit<'_> {
         };
         let flaw = Flaw::Retention { until_ms };
         if outcome == Outcome::NotExtended {
-            // (T18) Nothing that needs it is kept from now on, before anyone is told.
+            // (T18) Recorded before it is reported: no restore point that needs the object counts as kept from now on.
             record.note_short(name, until_ms)?;
             record.note_flaw(name, Some(&flaw), clock.now_ms())?;
         }

@@ -1,9 +1,11 @@
-//! Reading what lies in the bucket alone, a part each audit: what has its length, tag and checksum may still not be readable.
+//! Reads a share of the objects that only the bucket has, each audit: length, tag and checksum may match although the
+//! object can no longer be read.
 //!
-//! (T21) Every object has its moment of the year, by its name. An audit reads those whose moment came since the audit before,
-//! so a year of audits reads all of them, however often they run. What lies in an archive is not read.
+//! (T21) Every object has a moment of the year, derived from its name. An audit reads the objects whose moments came
+//! since the audit before, so a year of audits reads all of them, however often they run. Archived objects are not
+//! read.
 //!
-//! A crash or a stop leaves the moment up to which the last audit to end had read: the next one reads what is left.
+//! After a crash or a stop, the next audit starts from the moment up to which the last complete audit had read.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use holdfast_volume::{BlobChecksum, BlobName, VolumeError};
@@ -16,11 +18,11 @@ use crate::shared::Shared;
 
 const YEAR_MS: i64 = 365 * 24 * 3_600_000;
 
-/// Under these keys the record says up to which moment the last audit has read, and the one under way does.
+/// Keys in the record: the moment up to which the last audit has read, and up to which the one in progress reads.
 const SAMPLED: &str = "sampled_ms";
 const SAMPLING: &str = "sampling_ms";
 
-/// The moments that an audit reads.
+/// The interval of moments that an audit reads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     from_ms: i64,
@@ -52,7 +54,7 @@ impl Sample {
         record.say(&[(SAMPLED, self.up_to_ms.to_string())])
     }
 
-    /// (T21) Returns true if the moment of an object is among these.
+    /// (T21) Returns true if the moment of an object is in the interval.
     fn has(self, name: &BlobName) -> bool {
         let year = YEAR_MS.unsigned_abs();
         let moment = checksum(CrcAlgorithm::Crc64Nvme, name.as_str().as_bytes()) % year;
@@ -63,15 +65,15 @@ impl Sample {
 }
 
 impl Audit<'_> {
-    /// Reads an object that is as it should be by all that the bucket tells of it, if it lies there alone and its moment has
-    /// come. `false`: it does not read as what was sent.
+    /// Reads an object that passed all other checks, if only the bucket has it and its moment has come. Returns
+    /// `false` if its content is not what was sent.
     pub(super) fn reads_well(&mut self, known: &Known, is_archived: bool) -> Result<bool, CopyError> {
         let Shared { local, .. } = self.shared;
         if is_archived || !self.sample.has(&known.name) {
             return Ok(true);
         }
         match local.open(&known.name) {
-            // The scrub reads it here.
+            // The scrub reads the local blob.
             Ok(_) => return Ok(true),
             Err(VolumeError::NotFound { .. }) => {}
             Err(error) => return Err(CopyError::Local(error)),
@@ -86,16 +88,16 @@ impl Audit<'_> {
         Ok(is_sound != Some(false))
     }
 
-    /// Counts an object that could be read.
+    /// Counts an object that was read.
     fn was_read(&mut self, known: &Known, is_sound: Option<bool>) -> Option<bool> {
         self.audited.read += u64::from(is_sound.is_some());
         self.audited.read_bytes += is_sound.map_or(0, |_| known.len);
         is_sound
     }
 
-    /// Reads an object: whether it has this checksum; `None`: it cannot be read now.
+    /// Reads an object and compares its checksum with `sum`; `None`: it cannot be read now.
     pub(super) fn reads_as(&mut self, known: &Known, sum: BlobChecksum) -> Result<Option<bool>, CopyError> {
-        // (R9) One answer of the bucket may arrive altered.
+        // (R9) A single answer of the bucket may be corrupted in transit.
         for _ in 0..2 {
             self.watch.go_on(known.len);
             let there = self.shared.remote.reads.open(&known.name);
@@ -103,9 +105,9 @@ impl Audit<'_> {
                 Ok(true) => return Ok(self.was_read(known, Some(true))),
                 Ok(false) => {}
                 Err(error) if error.proves_damage() => {}
-                // Removed since the listing, or in an archive.
+                // Removed since the listing, or archived.
                 Err(VolumeError::NotFound { .. } | VolumeError::NotReadableNow { .. }) => return Ok(None),
-                // The bucket answers, but for this one: the others are looked at all the same.
+                // The bucket answers, but cannot give this object: the audit continues with the others.
                 Err(error) if self.shared.remote.store.stat(&known.name).is_ok() => {
                     tracing::warn!(name = %known.name, %error, "an object of the bucket cannot be read now");
                     return Ok(None);

@@ -1,6 +1,7 @@
-//! Removes in the bucket what was removed here, a request at a time.
+//! Removes blobs from the bucket that were removed locally, one request at a time.
 //!
-//! What is to go is in the record before, and leaves it after the bucket let it go: a crash in between removes it again.
+//! A removal is recorded before it is requested, and forgotten after the bucket carried it out: a crash in
+//! between repeats it.
 
 use std::collections::HashSet;
 
@@ -14,14 +15,14 @@ use crate::round::{Round, Stage};
 use crate::shared::Shared;
 use crate::waiting::Kind;
 
-/// Most that one request removes.
+/// Most blobs removed by one request.
 const REMOVALS_MAX: usize = 1000;
 
-/// What the bucket keeps is not tried to be removed again before.
+/// Shortest interval between attempts to remove an object that is under retention.
 const HELD_AGAIN_MS: i64 = 3_600_000;
 
 impl Copies {
-    /// (T2) Removes what was to go when the round began: everything sealed before that is in the bucket by now.
+    /// (T2) Carries out removals noted before the round began: everything sealed before them is in the bucket by now.
     pub(super) fn remove_some(&self, round: &mut Round) -> Result<Worked, CopyError> {
         let Shared { record, clock, .. } = &*self.shared;
         let noted =
@@ -36,7 +37,7 @@ impl Copies {
         Ok(Worked { more: true, ..Worked::default() })
     }
 
-    /// (T7) Tables of keys that are to go, and before one that is there.
+    /// (T7) Removes tables of keys that are due for removal and older than one in the bucket.
     pub(super) fn remove_older_keys(&self) -> Result<(), CopyError> {
         let Some(folder) = Kind::Keys.folder() else { return Ok(()) };
         let older =
@@ -46,11 +47,11 @@ impl Copies {
 
     fn carry_out(&self, noted: Vec<(i64, BlobName)>) -> Result<(), CopyError> {
         let Shared { local, record, waiting, clock, .. } = &*self.shared;
-        // A call is at it: whether it stays is not decided.
+        // A call is removing it: the outcome is open.
         let mut gone: Vec<(i64, BlobName)> =
             noted.into_iter().filter(|(_, name)| !waiting.is_removing(name)).collect();
         if !gone.is_empty() {
-            // (T8) What another server counts on does not go.
+            // (T8) Another server may count on them.
             self.lease()?.check(&self.shared)?;
             let held = self.remove_there(&gone)?;
             gone.retain(|(_, name)| !held.contains(name));
@@ -58,7 +59,7 @@ impl Copies {
         let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
         record.removed(&gone)?;
         for name in names {
-            // It was not removed here after all, or there is a new one of its name.
+            // Not removed locally after all, or there is a new blob of that name.
             if self.shared.travels(&name).is_some()
                 && let Ok(blob) = local.open(&name)
             {
@@ -68,8 +69,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Removes these in the bucket, and the ends beside them. Returns those that it keeps: they are tried again when it may let
-    /// them go, and no other removal waits for them.
+    /// Removes these blobs and their ends from the bucket. Returns those under retention: they are retried when it may
+    /// have ended, and hold up no other removal.
     fn remove_there(&self, gone: &[(i64, BlobName)]) -> Result<HashSet<BlobName>, CopyError> {
         let Shared { remote, record, clock, local, retention, .. } = &*self.shared;
         let names: Vec<BlobName> = gone.iter().map(|(_, name)| name.clone()).collect();
@@ -78,17 +79,17 @@ impl Copies {
             remote.store.remove_all(&all).map_err(CopyError::Remote)?;
             return Ok(HashSet::new());
         }
-        // What was replaced or deleted is kept there, and paid for, so it is removed for good.
+        // Replaced and deleted versions are kept and billed, so they are removed for good.
         let held = remote.store.remove_for_good(&all).map_err(CopyError::Remote)?;
         let soonest_ms = clock.now_ms().saturating_add(HELD_AGAIN_MS);
         let mut staying = HashSet::new();
         for (name, hold) in held {
             if self.shared.travels(&name).is_some() && local.open(&name).is_ok() {
-                // There is a new one of its name, which lies over it from now on.
+                // There is a new blob of that name, which covers the old object from now on.
                 remote.store.remove_all(std::slice::from_ref(&name)).map_err(CopyError::Remote)?;
                 continue;
             }
-            // With its ends a container stays, or what is left of it.
+            // The container, or its ends: if one is under retention, both stay.
             let whole = container_of(&name).unwrap_or(name);
             record.note_held(&whole, hold, soonest_ms)?;
             staying.insert(whole);

@@ -24,7 +24,7 @@ struct Folder {
     name: &'static str,
 }
 
-/// A process on it.
+/// A process with that data folder open.
 struct Process {
     volume: TieredVolume,
     copies: Copies,
@@ -49,7 +49,7 @@ impl Folder {
         Process { volume, copies }
     }
 
-    /// As a clone of the machine has it.
+    /// Copies the data folder, as cloning the machine does.
     fn cloned(&self, name: &'static str) -> Self {
         let clone = Self { here: tempfile::tempdir().unwrap(), local: MemoryVolume::new(), name };
         put(&clone.local, "repository", b"this one");
@@ -68,13 +68,13 @@ impl Process {
         Ok(())
     }
 
-    /// Copies one blob more.
+    /// Writes and copies one more blob.
     fn write(&self, blob: &str) {
         put(&self.volume, blob, b"bytes");
         self.work().unwrap();
     }
 
-    /// The name of who is in the way.
+    /// Name of the server that holds the lease.
     fn refused(&self) -> String {
         match self.work().unwrap_err() {
             CopyError::Leased(holder) => holder.name,
@@ -83,7 +83,7 @@ impl Process {
     }
 }
 
-/// All that lies there, the lease included.
+/// Names of all objects, and the text of the lease.
 fn names(stored: &MemoryVolume) -> Vec<String> {
     let lists = ["containers", "keys", "points", "snapshots"].map(|folder| list(stored, folder));
     let mut names: Vec<String> = lists.into_iter().flatten().map(|entry| entry.name.to_string()).collect();
@@ -115,7 +115,7 @@ fn a_second_server_is_refused() {
     assert!(stored.get(&name("containers/3")).is_none());
     assert_eq!(second.record().other_writer().unwrap().unwrap().name, "first");
     assert_eq!(b.copies.other_writer().unwrap().unwrap().number, 1);
-    // And so after restarts; the first goes on after its own.
+    // Also after restarts; the first server still works after its own.
     drop((a, b));
     assert_eq!(second.start(&bucket).refused(), "first");
     let a = first.start(&bucket);
@@ -125,7 +125,7 @@ fn a_second_server_is_refused() {
     assert_eq!(a.copies.other_writer().unwrap(), None);
 }
 
-/// (T14) What the one who writes there has removed is no damage of a drill server, which is out of date.
+/// (T14) An object removed by the server that holds the lease is not reported as damage by an outdated drill server.
 #[test]
 fn what_another_server_removed_is_no_damage() {
     let (_, bucket) = bucket();
@@ -136,7 +136,7 @@ fn what_another_server_removed_is_no_damage() {
     }
     survey(&*bucket, &drill.record()).unwrap();
     let b = drill.start(&bucket);
-    // As a recovery asks.
+    // As a recovery does.
     assert_eq!(b.copies.other_writer().unwrap().unwrap().name, "live");
     for blob in ["containers/1", "containers/2"] {
         a.volume.remove(&name(blob)).unwrap();
@@ -148,15 +148,15 @@ fn what_another_server_removed_is_no_damage() {
         assert!(error.to_string().contains("live") && error.to_string().contains("Recover again"), "{error}");
     }
     assert_eq!(drill.record().flaws_count().unwrap(), 0);
-    // Where the lease is gone as well, no one says who did it.
+    // With the lease gone as well, the server that did it is unknown.
     bucket.remove(&name(NAME)).unwrap();
     put(&b.volume, "containers/3", b"b");
     assert!(matches!(b.work(), Err(CopyError::NoLease { .. })));
     assert!(matches!(read("containers/2"), VolumeError::Io { .. }));
 }
 
-/// (T8) A server that was paused, and lost the bucket meanwhile, neither writes nor removes anything there when it goes on,
-/// wherever in its work it was.
+/// (T8) A server that was paused, and lost the bucket meanwhile, neither writes nor removes anything there when it
+/// resumes, at any point of its work.
 #[test]
 fn a_paused_server_that_lost_the_bucket_stops_at_once() {
     for pieces in 0..9 {
@@ -166,7 +166,7 @@ fn a_paused_server_that_lost_the_bucket_stops_at_once() {
         put(&a.volume, "containers/1", b"a");
         put(&a.volume, "points/n/v/1.1", b"a");
         a.work().unwrap();
-        // Work of all kinds, and a pause in it.
+        // Work of all kinds, with a pause in it.
         put(&a.volume, "keys/00000000000000000001", b"k");
         put(&a.volume, "containers/2", b"a");
         put(&a.volume, "points/n/v/2.1", b"a");
@@ -174,7 +174,7 @@ fn a_paused_server_that_lost_the_bucket_stops_at_once() {
         for _ in 0..pieces {
             let _ = a.copies.work(&|| false).unwrap();
         }
-        // Made of the bucket as it is now.
+        // Made from the bucket in its current state.
         survey(&*bucket, &second.record()).unwrap();
         let b = second.start(&bucket);
         put(&b.volume, "containers/7", b"b");
@@ -189,7 +189,7 @@ fn a_paused_server_that_lost_the_bucket_stops_at_once() {
             assert_eq!(a.refused(), "second", "after {pieces}");
         }
         assert_eq!(names(&stored), before, "after {pieces}");
-        // Local work went on, and it may come back.
+        // Local work went on, and the server may get the bucket back.
         assert!(a.volume.open(&name("containers/3")).is_ok());
         survey(&*bucket, &first.record()).unwrap();
         first.record().take_over().unwrap();
@@ -200,7 +200,7 @@ fn a_paused_server_that_lost_the_bucket_stops_at_once() {
     }
 }
 
-/// (T8) What the first one wrote after the second was made of the bucket would be lost, or taken for something else.
+/// (T8) Objects written by the first server after the second was made from the bucket would be lost, or mistaken.
 #[test]
 fn a_bucket_that_changed_since_is_not_taken_over() {
     let (stored, bucket) = bucket();
@@ -221,11 +221,11 @@ fn a_bucket_that_changed_since_is_not_taken_over() {
         assert!(matches!(error, CopyError::Changed { more: 1, fewer: 1, .. }), "{error}");
     }
     assert!(stored.get(&name("containers/7")).is_none());
-    // The first one goes on as if nothing had been.
+    // The first server continues as before.
     a.write("containers/4");
 }
 
-/// Two starts at once: one of them gets it.
+/// Of two servers started at once, one gets the lease.
 #[test]
 fn of_two_that_start_at_once_one_writes() {
     let (_, bucket) = bucket();
@@ -238,7 +238,7 @@ fn of_two_that_start_at_once_one_writes() {
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
 }
 
-/// A copy of the data folder is the same server for the lease: the one that started last has it, the other is told.
+/// A copied data folder is the same server to the lease: the one started last holds it, the other is refused.
 #[test]
 fn of_a_server_and_its_clone_the_last_one_started_writes() {
     let (_, bucket) = bucket();
@@ -253,12 +253,12 @@ fn of_a_server_and_its_clone_the_last_one_started_writes() {
     assert_eq!(first.start(&bucket).refused(), "clone", "also after a restart");
 }
 
-/// A crash, or an answer that was lost, anywhere in taking the lease: the same server gets it.
+/// After a crash or a lost answer at any point of taking the lease, the same server gets it.
 #[test]
 fn a_crash_while_taking_it_leaves_it_to_the_same_server() {
     let (_, bucket) = bucket();
     let first = Folder::new("first");
-    // It was written down, and never got there.
+    // Recorded, but never written to the bucket.
     first.start(&bucket).write("containers/1");
     let text = first.record().lease().unwrap().written.unwrap();
     first.record().lease_writing("never got there").unwrap();
@@ -266,11 +266,11 @@ fn a_crash_while_taking_it_leaves_it_to_the_same_server() {
     let record = first.record();
     let own = record.lease().unwrap();
     assert_ne!(own.written.as_ref(), Some(&text), "each start writes its own");
-    // It got there, and the answer did not.
+    // Written to the bucket, but the answer was lost.
     record.lease_written("an older one").unwrap();
     record.lease_writing(own.written.as_ref().unwrap()).unwrap();
     first.start(&bucket).write("containers/3");
-    // The object was deleted by hand: it is made anew, with a higher number.
+    // The object was deleted by hand: it is written again, with a higher number.
     let number = |record: &Record| Holder::parse(&record.lease().unwrap().written.unwrap()).number;
     let before = number(&first.record());
     bucket.remove(&name(NAME)).unwrap();
@@ -278,8 +278,8 @@ fn a_crash_while_taking_it_leaves_it_to_the_same_server() {
     assert!(number(&first.record()) > before);
 }
 
-/// (T8) The lease was deleted, and a server of an old copy of the data folder is started: it would remove what it lately
-/// noted. The server that knows the bucket goes on.
+/// (T8) With the lease deleted, a server started from an old copy of the data folder would carry out its last recorded
+/// removals. The server that knows the bucket continues.
 #[test]
 fn a_missing_lease_goes_to_no_server_that_lacks_part_of_the_bucket() {
     let (stored, bucket) = bucket();
@@ -303,8 +303,8 @@ fn a_missing_lease_goes_to_no_server_that_lacks_part_of_the_bucket() {
     assert_eq!(b.refused(), "first");
 }
 
-/// (T8) A server that was made of the bucket knows all of it, and notes what it is to remove there: of a missing lease it
-/// takes no permission to.
+/// (T8) A server made from the bucket knows all of it, and records removals: a missing lease does not permit it to
+/// carry them out.
 #[test]
 fn a_missing_lease_does_not_let_a_drill_remove_anything() {
     let (stored, bucket) = bucket();
@@ -319,14 +319,14 @@ fn a_missing_lease_does_not_let_a_drill_remove_anything() {
         let error = drill.start(&bucket).work().unwrap_err();
         assert!(matches!(error, CopyError::NoLease { more: 1, fewer: 0 }), "{error}");
     };
-    // Before it is to remove anything, and after.
+    // Before it has anything to remove, and after.
     check();
     b.volume.remove(&name("containers/1")).unwrap();
     check();
     assert!(stored.get(&name("containers/1")).is_some());
 }
 
-/// (T8) A server that saw that it lost the bucket is not the last to have written there, although it wrote there once.
+/// (T8) A server that has seen that it lost the bucket is not its last writer, although it wrote there once.
 #[test]
 fn a_missing_lease_does_not_go_back_to_who_lost_the_bucket() {
     let (stored, bucket) = bucket();
@@ -343,8 +343,8 @@ fn a_missing_lease_does_not_go_back_to_who_lost_the_bucket() {
     assert!(stored.get(&name("containers/1")).is_some());
 }
 
-/// (T8) Objects went with the lease, also under the server that wrote it: an administrator decides, and of the lease that
-/// is missing alone.
+/// (T8) Objects were deleted with the lease, also for the server that wrote it: an administrator decides, and for this
+/// missing lease only.
 #[test]
 fn a_bucket_without_a_lease_that_changed_is_taken_over_on_request() {
     let (stored, bucket) = bucket();
@@ -368,7 +368,7 @@ fn a_bucket_without_a_lease_that_changed_is_taken_over_on_request() {
     assert_eq!(first.record().other_writer().unwrap(), None);
 }
 
-/// (T8) Nothing of it is in the bucket yet: no one need be asked.
+/// (T8) Nothing of the repository is in the bucket yet, so no permission is needed.
 #[test]
 fn a_crash_before_the_first_lease_is_no_missing_lease() {
     let (stored, bucket) = bucket();
@@ -381,7 +381,7 @@ fn a_crash_before_the_first_lease_is_no_missing_lease() {
     assert!(stored.get(&name("containers/2")).is_some());
 }
 
-/// The bucket not answering is no loss of the lease.
+/// An unreachable bucket is not a missing lease.
 #[test]
 fn a_bucket_that_is_away_takes_nothing() {
     let (_, bucket) = bucket();

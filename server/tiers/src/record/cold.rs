@@ -1,11 +1,11 @@
-//! What the record knows of objects that were given a storage class of their own, and of those that lie in an archive.
+//! Storage classes of objects in the record: those that differ from the usual one, archives among them, and thaws.
 
 use holdfast_volume::BlobName;
 use rusqlite::{OptionalExtension as _, params};
 
 use super::{Record, RecordError, sql, to_u64};
 
-/// Beside the tables of the record's first version: a build that does not know it asks the bucket, which refuses reads.
+/// In addition to the tables of the first version: a build that does not know it asks the bucket, which refuses reads.
 const TABLE: &str = "
     -- Objects with a storage class of their own.
     CREATE TABLE IF NOT EXISTS cold (
@@ -26,27 +26,27 @@ const TABLE: &str = "
     END;
 ";
 
-/// What is known of one object.
+/// Storage class of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ColdRow {
     pub(crate) class: String,
-    /// Whether it is known to have the class.
+    /// `true` once the object is known to have the class; until then it may have it.
     pub(crate) is_done: bool,
     pub(crate) asked_ms: Option<i64>,
     pub(crate) until_ms: Option<i64>,
 }
 
-/// What lies there in a storage class.
+/// Totals of the objects in one storage class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassTotals {
     pub class: String,
     pub blobs: u64,
     pub bytes: u64,
-    /// Of these, blobs that were asked to be thawed, or are.
+    /// Number of these blobs that are thawed or being thawed.
     pub thawed: u64,
 }
 
-/// A line each class: what has one of its own, and what has not, which is in the `usual` one.
+/// Totals by class: the `usual` class first, which is what remains of `all`, then the others.
 fn by_class(all: (u64, u64), cold: Vec<ClassTotals>, usual: &str) -> Vec<ClassTotals> {
     let mut rest = ClassTotals { class: usual.to_owned(), blobs: all.0, bytes: all.1, thawed: 0 };
     let mut classes = Vec::new();
@@ -85,17 +85,17 @@ impl Record {
             .map_err(sql("read"))
     }
 
-    /// (T10) It may have the class from now on.
+    /// (T10) Records that an object may have the class from now on.
     pub(crate) fn note_freezing(&self, name: &BlobName, class: &str) -> Result<(), RecordError> {
         self.set_cold(name, class, false)
     }
 
-    /// It has the class.
+    /// Records that an object has the class.
     pub(crate) fn note_frozen(&self, name: &BlobName, class: &str) -> Result<(), RecordError> {
         self.set_cold(name, class, true)
     }
 
-    /// As [`Record::add`], of a blob in an archive: both become known together, or a backup could count on it in between.
+    /// Adds an archived blob together with its class: in between, a backup could count on it.
     pub(crate) fn add_cold(&self, name: &BlobName, len: u64, class: &str) -> Result<(), RecordError> {
         let mut connection = self.0.lock();
         let tx = connection.transaction().map_err(sql("write"))?;
@@ -107,7 +107,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// Of what lies there no more nothing is kept: its name may be another's.
+    /// Sets the class of an object that is still recorded: one that is gone may leave its name to another.
     fn set_cold(&self, name: &BlobName, class: &str, is_done: bool) -> Result<(), RecordError> {
         let set = "INSERT OR REPLACE INTO cold (name, class, is_done)
             SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM copied WHERE name = ?1)";
@@ -115,8 +115,8 @@ impl Record {
         set.map(|_| ()).map_err(sql("write"))
     }
 
-    /// The bucket was seen to have it in this class, by a look that began while the record said `seen`: what was noted since
-    /// is newer, and stays.
+    /// Records the class that the bucket reported to a request begun while the record said `seen`. If the row changed
+    /// since, it is newer, and stays.
     pub(crate) fn note_seen(
         &self,
         name: &BlobName,
@@ -135,28 +135,28 @@ impl Record {
         set.map(|_| ()).map_err(sql("write"))
     }
 
-    /// A thaw is going to be asked for.
+    /// Records that a thaw is about to be requested.
     pub(crate) fn note_asking(&self, name: &BlobName, asked_ms: i64) -> Result<(), RecordError> {
         let set = "UPDATE cold SET asked_ms = ?2, until_ms = NULL WHERE name = ?1";
         let set = self.0.lock().execute(set, params![name.as_str(), asked_ms]);
         set.map(|_| ()).map_err(sql("write"))
     }
 
-    /// A thaw was asked for: at the latest now, if it is not known when.
+    /// Records that a thaw was requested: now, unless an earlier time is known.
     pub(crate) fn note_thawing(&self, name: &BlobName, asked_ms: i64) -> Result<(), RecordError> {
         let set = "UPDATE cold SET asked_ms = coalesce(asked_ms, ?2), until_ms = NULL WHERE name = ?1";
         let set = self.0.lock().execute(set, params![name.as_str(), asked_ms]);
         set.map(|_| ()).map_err(sql("write"))
     }
 
-    /// It can be read until then; `None`: it cannot, and nothing was asked for.
+    /// Records how long a thawed copy can be read; `None`: there is none, and none was requested.
     pub(crate) fn note_thawed(&self, name: &BlobName, until_ms: Option<i64>) -> Result<(), RecordError> {
         let set = "UPDATE cold SET until_ms = ?2, asked_ms = NULL WHERE name = ?1";
         let set = self.0.lock().execute(set, params![name.as_str(), until_ms]);
         set.map(|_| ()).map_err(sql("write"))
     }
 
-    /// A page of the names of all that lie in these classes.
+    /// Returns a page of the names of all objects in these classes.
     pub(crate) fn names_in_classes(
         &self,
         classes: [&str; 2],
@@ -177,8 +177,8 @@ impl Record {
         Ok(names)
     }
 
-    /// What lies there, the usual storage class first, then a line each class that objects have of their own; what is to go
-    /// is in it, and what lies beside cold containers. Reads the whole record.
+    /// Totals by storage class, the usual class first. Includes blobs due for removal, and the ends beside cold
+    /// containers. Reads the whole record.
     ///
     /// # Errors
     /// The database's.
@@ -189,7 +189,7 @@ impl Record {
         Ok(by_class(all.map_err(sql("read"))?, cold, usual))
     }
 
-    /// The storage classes that anything has of its own.
+    /// Storage classes other than the usual one that any object has.
     pub(crate) fn cold_classes(&self) -> Result<Vec<String>, RecordError> {
         let read = "SELECT DISTINCT class FROM cold WHERE class <> 'STANDARD' ORDER BY class";
         let connection = self.0.lock();
@@ -198,13 +198,13 @@ impl Record {
         rows.collect::<Result<_, _>>().map_err(sql("read"))
     }
 
-    /// Whether anything has a storage class of its own.
+    /// Returns true if any object has a storage class other than the usual one.
     pub(crate) fn has_cold(&self) -> Result<bool, RecordError> {
         let read = "SELECT EXISTS (SELECT 1 FROM cold WHERE class <> 'STANDARD')";
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
     }
 
-    /// What has a storage class of its own, a line each class. Reads all of it.
+    /// Totals by storage class of objects that are not in the usual one. Reads all of them.
     fn cold_totals(&self) -> Result<Vec<ClassTotals>, RecordError> {
         let connection = self.0.lock();
         let mut read = connection
@@ -257,10 +257,10 @@ mod tests {
         let others = [totals("DEEP_ARCHIVE", 3, 300, 1), totals("GLACIER", 1, 100, 0)];
         let found = record.class_totals("STANDARD").unwrap();
         assert_eq!((&found[0], &found[1..]), (&totals("STANDARD", 2 + 3, 200 + 21, 0), &others[..]));
-        // What has the usual class is not told apart from it.
+        // Objects in the usual class are not counted separately.
         let found = record.class_totals("GLACIER").unwrap();
         assert_eq!(found, [totals("GLACIER", 3 + 3, 300 + 21, 0), others[0].clone()]);
-        // What goes takes along what lay beside it.
+        // A removed container takes its ends along.
         record.removed(&[(1, names[0].clone())]).unwrap();
         let found = record.class_totals("STANDARD").unwrap();
         assert_eq!(found[..2], [totals("STANDARD", 2 + 2, 200 + 14, 0), totals("DEEP_ARCHIVE", 2, 200, 0)]);

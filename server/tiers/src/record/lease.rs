@@ -1,34 +1,35 @@
-//! What the record knows of the lease of the bucket (`lease.rs`): texts, as they lie there.
+//! The lease of the bucket in the record (`lease.rs`): texts, as stored in the bucket.
 
 use rusqlite::params;
 
 use super::{Record, RecordError, sql};
 
-/// Between texts: none contains it.
+/// Separator of texts: none contains it.
 const BETWEEN: &str = "\u{1e}";
 
-/// Texts that are kept of tries that had no answer. No request stays on its way for so many.
+/// Most texts kept of attempts without an answer. No request stays on its way for so many.
 const WRITING_MAX: usize = 64;
 
 fn split(texts: Option<&str>) -> Vec<String> {
     texts.into_iter().flat_map(|texts| texts.split(BETWEEN)).map(str::to_owned).collect()
 }
 
-/// What is known.
+/// Recorded state of the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KnownLease {
-    /// Of this data folder.
+    /// Id of this data folder.
     pub(crate) server: String,
     /// The text written last, unless another server has written since.
     pub(crate) written: Option<String>,
-    /// What was about to be, since then: one of them may have been, however late.
+    /// Texts of attempts since then without an answer: one of them may have been written, however late.
     pub(crate) writing: Vec<String>,
-    /// Text that may be replaced, although another server wrote it; empty: no lease, although the bucket has changed.
+    /// Text that may be replaced, although another server wrote it; empty: a missing lease, although the bucket has
+    /// changed.
     pub(crate) take_over: Option<String>,
 }
 
 impl KnownLease {
-    /// Whether this data folder wrote it.
+    /// Returns true if this data folder wrote `text`.
     pub(crate) fn is_ours(&self, text: &str) -> bool {
         self.written.iter().chain(&self.writing).any(|ours| ours == text)
     }
@@ -48,9 +49,9 @@ impl Record {
         known.map_err(sql("read"))
     }
 
-    /// Durably noted before it is written there.
+    /// Durably records a text before it is written to the bucket.
     pub(crate) fn lease_writing(&self, text: &str) -> Result<(), RecordError> {
-        // A request that no one waits for any more may be carried out after the one that followed it.
+        // A request that has timed out may be carried out after the one that followed it.
         let mut writing = self.lease()?.writing;
         writing.push(text.to_owned());
         let from = writing.len().saturating_sub(WRITING_MAX);
@@ -58,15 +59,15 @@ impl Record {
         self.lease_set("UPDATE lease SET writing = ?1 WHERE id = 1", &kept)
     }
 
-    /// It lies there.
+    /// Records that a text was written to the bucket.
     pub(crate) fn lease_written(&self, text: &str) -> Result<(), RecordError> {
         let set = "UPDATE lease SET written = ?1, writing = NULL, seen = NULL, take_over = NULL WHERE id = 1";
         self.lease_set(set, text)
     }
 
-    /// Another server wrote this; empty: none lies there. Where one does, this server is not the last to have written, and a
-    /// permission to write where none lay ends: unlike that to replace a text, which no one writes twice, it would hold for
-    /// the next time as well.
+    /// Records the lease of another server; empty: the lease is missing. If there is one, this server is not the last
+    /// writer, and a permission to write a missing lease ends: unlike that to replace a text, which is never written
+    /// twice, it would hold for the next time as well.
     pub(crate) fn lease_seen(&self, text: &str) -> Result<(), RecordError> {
         let set = "UPDATE lease SET seen = ?1,
                 written = CASE WHEN ?1 = '' THEN written END,
@@ -79,19 +80,19 @@ impl Record {
         self.0.lock().execute(set, params![text]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// What another server wrote there, as this one found it last.
+    /// The lease of another server, as this one read it last.
     pub(crate) fn lease_of_other(&self) -> Result<Option<String>, RecordError> {
         let read = "SELECT seen FROM lease WHERE id = 1";
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
     }
 
-    /// What was seen may be replaced, unless it changes.
+    /// Permits replacing the lease that was seen, unless it changes.
     pub(crate) fn lease_take_over(&self) -> Result<(), RecordError> {
         let set = "UPDATE lease SET take_over = seen WHERE id = 1";
         self.0.lock().execute(set, []).map(|_| ()).map_err(sql("write"))
     }
 
-    /// 16 letters that no one had before.
+    /// Returns 16 random hexadecimal digits.
     pub(crate) fn random_text(&self) -> Result<String, RecordError> {
         let read = "SELECT lower(hex(randomblob(8)))";
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
@@ -102,7 +103,7 @@ impl Record {
 mod tests {
     use super::*;
 
-    /// A request without an answer may be carried out after another one.
+    /// A request without an answer may be carried out after a later one.
     #[test]
     fn every_text_that_may_lie_there_is_ours_until_one_does() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! What the record knows of objects beside their lengths: the checksum of what was sent, the tag under which the bucket had
-//! it when it was found to be that, and what is wrong with an object now.
+//! Properties of objects in the record besides their lengths: the checksum that was sent, the tag under which the
+//! bucket had the object when it was verified, and its flaw, if any.
 //!
-//! Tables of their own, made when the record is opened: a record of an earlier version has none of it, and the first audit
-//! learns what it can.
+//! Tables of their own, created when the record is opened: a record of an earlier version has none of it, and the
+//! first audit fills in what it can.
 
 use holdfast_types::clock::utc_text;
 use holdfast_volume::{BlobChecksum, BlobName};
@@ -37,7 +37,7 @@ const SCHEMA: &str = "
     END;
 ";
 
-/// What lies there, some names behind one.
+/// A page of objects after a name.
 const KNOWN: &str = "
     SELECT copied.name, len, sum, tag, what, detail FROM copied
     LEFT JOIN objects ON objects.name = copied.name LEFT JOIN findings ON findings.name = copied.name
@@ -45,39 +45,39 @@ const KNOWN: &str = "
         AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)
     ORDER BY copied.name LIMIT ?3";
 
-/// One of them.
+/// A single object.
 const KNOWN_ONE: &str = "
     SELECT copied.name, len, sum, tag, what, detail FROM copied
     LEFT JOIN objects ON objects.name = copied.name LEFT JOIN findings ON findings.name = copied.name
     WHERE copied.name = ?1 AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = ?1)";
 
-/// What is wrong with an object.
+/// Flaw of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// It is not there.
+    /// It is missing.
     Missing,
     /// It has another length.
     Length { there: u64 },
-    /// Its content is another.
+    /// It has other content.
     Content,
-    /// It lies in a storage class from which it must be brought back before it can be read.
+    /// It is in an archive storage class and must be thawed before it can be read.
     Cold { class: String },
-    /// It need not stay as long as was promised: only until then.
+    /// Its retention is shorter than was promised: it ends then.
     Retention { until_ms: i64 },
 }
 
 impl Flaw {
-    /// Whether it cannot be read again by bringing it back.
+    /// Returns true if the object's content is lost, and not merely archived or short of retention.
     pub const fn is_loss(&self) -> bool {
         !matches!(self, Self::Cold { .. } | Self::Retention { .. })
     }
 
-    /// Whether it keeps the object from being read.
+    /// Returns true if the flaw keeps the object from being read.
     pub(crate) const fn is_of_content(&self) -> bool {
         !matches!(self, Self::Retention { .. })
     }
 
-    /// As people read it.
+    /// Message for people.
     pub fn text(&self) -> String {
         match self {
             Self::Missing => "it is gone from the bucket".to_owned(),
@@ -121,13 +121,13 @@ impl Flaw {
             "length" => Self::Length { there: detail.parse().unwrap_or_default() },
             "cold" => Self::Cold { class: detail },
             "retention" => Self::Retention { until_ms: detail.parse().unwrap_or_default() },
-            // Also what a later version found.
+            // Includes flaws recorded by a later version.
             _ => Self::Content,
         }
     }
 }
 
-/// What is known of an object.
+/// Recorded state of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) name: BlobName,
@@ -161,7 +161,7 @@ fn flaw_at(row: &Row<'_>, what: usize) -> rusqlite::Result<Option<Flaw>> {
     Ok(what.map(|what| Flaw::parse(&what, detail.unwrap_or_default())))
 }
 
-/// `None`: the name is not a blob's.
+/// Reads a row; `None`: the name is not a blob's.
 fn known_at(row: &Row<'_>) -> rusqlite::Result<Option<Known>> {
     let (len, sum, tag): (_, Option<String>, _) = (to_u64(row.get(1)?), row.get(2)?, row.get(3)?);
     let (sum, flaw) = (sum.as_deref().and_then(sum_of), flaw_at(row, 4)?);
@@ -170,7 +170,7 @@ fn known_at(row: &Row<'_>) -> rusqlite::Result<Option<Known>> {
 }
 
 impl Record {
-    /// A blob lies there now, and this is the checksum of what was sent.
+    /// Adds a blob that the bucket has now, with the checksum it was sent with.
     pub(crate) fn add_sent(&self, name: &BlobName, len: u64, sum: BlobChecksum) -> Result<(), RecordError> {
         let len = i64::try_from(len).unwrap_or(i64::MAX);
         let mut connection = self.0.lock();
@@ -182,7 +182,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// What lies there and is not to go, behind `after` and up to `up_to`.
+    /// Returns objects that are not due for removal, with names after `after` and up to `up_to`.
     pub(crate) fn known(
         &self,
         after: &str,
@@ -196,7 +196,7 @@ impl Record {
         rows.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(sql("read"))
     }
 
-    /// What is known of one that lies there and is not to go.
+    /// Returns the recorded state of an object that is not due for removal.
     pub(crate) fn known_one(&self, name: &BlobName) -> Result<Option<Known>, RecordError> {
         self.0
             .lock()
@@ -206,7 +206,7 @@ impl Record {
             .map_err(sql("read"))
     }
 
-    /// The object is what was sent.
+    /// Records that the object was verified.
     pub(crate) fn proved(
         &self,
         name: &BlobName,
@@ -219,7 +219,7 @@ impl Record {
         self.0.lock().execute(insert, params![name.as_str(), sum, tag]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// (T14) Something is wrong with an object, durably noted; `None`: nothing is any more.
+    /// (T14) Durably records the flaw of an object; `None`: it has none any more.
     pub(crate) fn note_flaw(
         &self,
         name: &BlobName,
@@ -228,7 +228,7 @@ impl Record {
     ) -> Result<(), RecordError> {
         let connection = self.0.lock();
         if let Some(flaw) = flaw.filter(|flaw| flaw.is_loss()) {
-            // (T18) No restore point that needs it is kept, until it was looked at again.
+            // (T18) No restore point that needs it counts as kept until it was checked again.
             let moved = "INSERT OR REPLACE INTO said (key, value) SELECT ?3, '1'
                 WHERE EXISTS (SELECT 1 FROM retained WHERE name = ?1)
                     AND NOT EXISTS (SELECT 1 FROM findings WHERE name = ?1 AND what = ?2)";
@@ -245,7 +245,7 @@ impl Record {
         done.map(|_| ()).map_err(sql("write"))
     }
 
-    /// The checksum of what was sent, if it is known.
+    /// The checksum that was sent, if known.
     pub(crate) fn sum(&self, name: &BlobName) -> Result<Option<BlobChecksum>, RecordError> {
         let read = "SELECT sum FROM objects WHERE name = ?1";
         self.0
@@ -258,7 +258,7 @@ impl Record {
             .map_err(sql("read"))
     }
 
-    /// What is wrong with an object.
+    /// The flaw of an object, if it has one.
     pub(crate) fn flaw(&self, name: &BlobName) -> Result<Option<Flaw>, RecordError> {
         let read = "SELECT what, detail FROM findings WHERE name = ?1";
         self.0
@@ -269,7 +269,7 @@ impl Record {
             .map_err(sql("read"))
     }
 
-    /// The first `limit` objects with which something is wrong, and since when that is known.
+    /// The first `limit` objects with a flaw, and when it was found.
     ///
     /// # Errors
     /// The database's.
@@ -297,7 +297,7 @@ impl Record {
         Ok(found)
     }
 
-    /// How many objects there are with which something is wrong.
+    /// Number of objects with a flaw.
     ///
     /// # Errors
     /// The database's.

@@ -1,8 +1,8 @@
-//! What the record knows of retention in the bucket: how long each object is to stay, how long the bucket said that it
-//! does, which restore points that is for, and what the bucket would not remove.
+//! Retention in the record: until when each object is to stay, until when the bucket said that it does, the restore
+//! points that need it, and removals that the bucket refused.
 //!
-//! Tables of their own, made when the record is opened: a record of an earlier version has none of it, and everything is
-//! asked for.
+//! Tables of their own, created when the record is opened: a record of an earlier version has none of it, and
+//! retention is requested for everything.
 
 use holdfast_volume::{BlobName, Hold};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -70,31 +70,32 @@ const SCHEMA: &str = "
 pub(super) const MOVED: &str = "retention_moved";
 const PASS_BEGAN: &str = "retention_pass_began_ms";
 
-/// Objects that lie there, are not to go, and do not stay as long as they are to. Ends lie beside containers that may be cold.
+/// Objects that are not due for removal and whose retention is too short. Containers that may be cold have ends beside
+/// them.
 const BEHIND: &str = "
     FROM retained WHERE wanted_ms > until_ms AND wanted_ms > ?1 AND name > ?2
         AND (EXISTS (SELECT 1 FROM copied WHERE copied.name = retained.name)
             OR EXISTS (SELECT 1 FROM cold WHERE cold.name = substr(retained.name, 6) AND retained.name GLOB 'ends/*'))
         AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = retained.name)";
 
-/// Retention in the bucket, in numbers.
+/// Totals of retention in the bucket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionTotals {
-    /// Objects that must stay.
+    /// Objects under retention.
     pub objects: u64,
-    /// Until when the first and the last of them.
+    /// Earliest and latest end of their retention.
     pub first_ms: Option<i64>,
     pub last_ms: Option<i64>,
-    /// Objects that are to stay longer than they do.
+    /// Objects whose retention is shorter than it should be.
     pub behind: u64,
-    /// Locked restore points that were looked at, and those of them of which all that they need stays.
+    /// Locked restore points that were checked, and those among them that are kept as a whole.
     pub points: u64,
     pub kept_points: u64,
-    /// Objects that are to go, and that the bucket keeps for now.
+    /// Objects due for removal that the bucket retains for now.
     pub held: u64,
 }
 
-/// An object that is to stay longer than it does.
+/// An object whose retention is shorter than it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Behind {
     pub(crate) name: BlobName,
@@ -106,8 +107,9 @@ pub(super) fn prepare(connection: &Connection) -> Result<(), RecordError> {
 }
 
 impl Record {
-    /// (T17) These are to stay that long, or longer where they were to; and a restore point was looked at, of which so many blobs
-    /// are missing there. (T18) So are those that are to go by now: nothing else tells of a removal that was noted before.
+    /// (T17) Records until when these objects are to stay (never shortened), and that a restore point was checked, of
+    /// which so many blobs are missing. (T18) Objects that are due for removal by now count as missing: nothing else
+    /// would reveal it.
     pub(crate) fn promise(
         &self,
         point: &PromisedPoint<'_>,
@@ -154,8 +156,8 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// Returns true if a locked restore point is to be looked at now: it is not known that all it needs stays that long, or
-    /// that what it `may_lack` is missing.
+    /// Returns true if a locked restore point is due to be checked: it is not known that everything it needs stays
+    /// long enough, or that what it `may_lack` is missing.
     pub(crate) fn is_point_due(
         &self,
         backup: &str,
@@ -173,9 +175,9 @@ impl Record {
         due.map(|due| due.unwrap_or(true)).map_err(sql("read"))
     }
 
-    /// Begins to look at all locked restore points. Where something moved, or `again_after_ms` have passed since that was
-    /// done last, each is looked at anew, and objects whose time is over are forgotten. Restore points whose lock has ended
-    /// always are.
+    /// Begins a pass over all locked restore points. If objects moved, or `again_after_ms` have passed since the last
+    /// full pass, each is checked again, and objects whose retention ended are forgotten. Restore points whose lock
+    /// has ended always are forgotten.
     pub(crate) fn begin_pass(
         &self,
         now_ms: i64,
@@ -185,14 +187,14 @@ impl Record {
         let mut connection = self.0.lock();
         let tx = connection.transaction().map_err(sql("write"))?;
         let began_ms: Option<i64> = said(&tx, PASS_BEGAN)?.and_then(|text| text.parse().ok());
-        // A clock that was set back makes no one wait.
+        // A clock that was set back causes no delay.
         let since = began_ms.map(|began_ms| now_ms.saturating_sub(began_ms)).filter(|since| *since >= 0);
         let wait_ms = if said(&tx, MOVED)?.is_some() { moved_after_ms } else { again_after_ms };
         if since.is_none_or(|since| since >= wait_ms) {
             tx.execute("UPDATE locked_points SET is_kept = 0, again_ms = 0, looks = 0", [])
                 .map_err(sql("write"))?;
             tx.execute("DELETE FROM said WHERE key = ?1", [MOVED]).map_err(sql("write"))?;
-            // As many as there are objects, and no one counts what has ended: no matter of every few seconds.
+            // As many rows as objects, and no total counts expired ones: too much for every few seconds.
             tx.execute("DELETE FROM retained WHERE max(wanted_ms, until_ms) <= ?1", [now_ms])
                 .map_err(sql("write"))?;
             say(&tx, PASS_BEGAN, now_ms)?;
@@ -201,7 +203,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// (T18) When nothing is behind, all that was looked at, and misses nothing, is kept.
+    /// (T18) If no object is behind, all restore points that were checked and lack nothing count as kept.
     pub(crate) fn settle_points(&self, now_ms: i64) -> Result<(), RecordError> {
         let mut connection = self.0.lock();
         let tx = connection.transaction().map_err(sql("write"))?;
@@ -216,7 +218,7 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// Objects behind `after` that are to stay longer than they do.
+    /// Returns objects after `after` whose retention is shorter than it should be.
     pub(crate) fn behind(&self, after: &str, now_ms: i64, limit: usize) -> Result<Vec<Behind>, RecordError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let connection = self.0.lock();
@@ -230,7 +232,7 @@ impl Record {
         Ok(found.into_iter().map(|(wanted_ms, name)| Behind { name, wanted_ms }).collect())
     }
 
-    /// The bucket said that it stays that long.
+    /// Records until when the bucket retains an object.
     pub(crate) fn note_retained(&self, name: &BlobName, until_ms: i64) -> Result<(), RecordError> {
         let set = "UPDATE retained SET until_ms = ?2 WHERE name = ?1";
         let set = self
@@ -241,14 +243,15 @@ impl Record {
         set.map(|_| ()).map_err(sql("write"))
     }
 
-    /// (T18) It does not stay as long as the bucket said: what needs it is looked at again.
+    /// (T18) Records that retention is shorter than the bucket had said: restore points that need the object are
+    /// checked again.
     pub(crate) fn note_short(&self, name: &BlobName, until_ms: i64) -> Result<(), RecordError> {
         self.note_retained(name, until_ms)?;
         let insert = "INSERT OR REPLACE INTO said (key, value) VALUES (?1, '1')";
         self.0.lock().execute(insert, [MOVED]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// How long the bucket said that an object stays, if that is later than now.
+    /// Until when the bucket retains an object, if that is later than now.
     pub(crate) fn retained_until(&self, name: &BlobName, now_ms: i64) -> Result<Option<i64>, RecordError> {
         let read = "SELECT until_ms FROM retained WHERE name = ?1 AND until_ms > ?2";
         let connection = self.0.lock();
@@ -258,7 +261,7 @@ impl Record {
         found.map_err(sql("read"))
     }
 
-    /// Whether an object is to stay now, or does.
+    /// Returns true if an object is, or should be, under retention now.
     pub(crate) fn is_to_stay(&self, name: &BlobName, now_ms: i64) -> Result<bool, RecordError> {
         let read = "SELECT 1 FROM retained WHERE name = ?1 AND max(wanted_ms, until_ms) > ?2";
         let connection = self.0.lock();
@@ -266,13 +269,13 @@ impl Record {
         found.map(|found| found.is_some()).map_err(sql("read"))
     }
 
-    /// Whether anything was ever made to stay.
+    /// Returns true if any object was ever put under retention.
     pub(crate) fn has_retained(&self) -> Result<bool, RecordError> {
         let read = "SELECT EXISTS (SELECT 1 FROM retained WHERE until_ms > 0)";
         self.0.lock().query_row(read, [], |row| row.get(0)).map_err(sql("read"))
     }
 
-    /// The last of the names in `folder` that lies there and is not to go.
+    /// The last name in `folder` that is in the bucket and not due for removal.
     pub(crate) fn newest_in(&self, folder: &BlobName) -> Result<Option<BlobName>, RecordError> {
         let read = "SELECT max(name) FROM copied WHERE name > ?1 AND name < ?2
             AND NOT EXISTS (SELECT 1 FROM removals WHERE removals.name = copied.name)";
@@ -281,7 +284,7 @@ impl Record {
         found.map(|name| name.and_then(BlobName::new)).map_err(sql("read"))
     }
 
-    /// What is to go and must stay is not tried before then; `soonest_ms`: not before.
+    /// Records when the removal of a retained object may be retried; `soonest_ms`: not before.
     pub(crate) fn note_held(&self, name: &BlobName, hold: Hold, soonest_ms: i64) -> Result<(), RecordError> {
         let again_ms = match hold {
             Hold::Until(until_ms) => until_ms.max(soonest_ms),
@@ -291,20 +294,20 @@ impl Record {
         self.0.lock().execute(insert, params![name.as_str(), again_ms]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// It is tried again to remove it.
+    /// Makes a refused removal due again.
     pub(crate) fn try_held(&self, name: &BlobName) -> Result<(), RecordError> {
         let delete = "DELETE FROM held WHERE name = ?1";
         self.0.lock().execute(delete, [name.as_str()]).map(|_| ()).map_err(sql("write"))
     }
 
-    /// The number of the last removal that is to be carried out now; 0: none is.
+    /// Number of the last removal that can be carried out now; 0: there is none.
     pub(crate) fn last_due_removal(&self, now_ms: i64) -> Result<i64, RecordError> {
         let read = "SELECT coalesce(max(number), 0) FROM removals
             WHERE NOT EXISTS (SELECT 1 FROM held WHERE held.name = removals.name AND again_ms > ?1)";
         self.0.lock().query_row(read, [now_ms], |row| row.get(0)).map_err(sql("read"))
     }
 
-    /// Retention in the bucket, in numbers. Reads all of it.
+    /// Totals of retention in the bucket. Reads all of it.
     ///
     /// # Errors
     /// The database's.
@@ -330,7 +333,7 @@ impl Record {
                     last_ms: row.get(2)?,
                     behind: to_u64(behind),
                     points: to_u64(points),
-                    // (T18) Which of them need what went is not known yet.
+                    // (T18) Not known yet which of them need the objects that went.
                     kept_points: if has_moved { 0 } else { to_u64(kept) },
                     held: to_u64(held),
                 })
@@ -339,7 +342,7 @@ impl Record {
     }
 }
 
-/// A locked restore point that was looked at.
+/// A locked restore point that was checked.
 #[derive(Debug)]
 pub(crate) struct PromisedPoint<'a> {
     pub(crate) backup: &'a str,
@@ -348,7 +351,7 @@ pub(crate) struct PromisedPoint<'a> {
     pub(crate) missing: u64,
 }
 
-/// Twice as long each time, from ten seconds to an hour: what is missing is being copied, or cannot be.
+/// Backoff from ten seconds, doubling to an hour: missing objects are being copied, or cannot be.
 fn look_again_ms(looks: i64) -> i64 {
     const FIRST_MS: i64 = 10_000;
     const LONGEST_MS: i64 = 3_600_000;
