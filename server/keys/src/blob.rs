@@ -1,16 +1,15 @@
-//! Sealing what lies on a volume: one key for each written blob, made of a data key and a random salt; one nonce for
-//! each page.
+//! Sealing blobs: one key for each written blob, derived from a data key and a random salt; one nonce for each page.
 //!
 //! **No pair of key and nonce is used twice.** A nonce is the number of a page. Within one [`BlobSealer`] numbers only
-//! go up; it cannot be copied, and only a fresh salt makes one: a key made with a salt that was read ([`BlobKey`]) seals
-//! nothing. So writing the same blob again (a container's number that is tried again after a crash, two servers that
-//! take each other for dead) has another key. The blobs of one data key are told apart by 256 random bits of salt: that
-//! two among 2⁶⁴ blobs are the same has a probability below 2⁻¹²⁸.
+//! increase; it cannot be copied, and only a fresh salt creates one: a key derived from a salt that was read
+//! ([`BlobKey`]) seals nothing. So writing the same blob again (a container's number reused after a crash, two servers
+//! that take each other for dead) uses another key. The blobs of one data key differ by 256 random bits of salt: the
+//! probability that two among 2⁶⁴ blobs share a salt is below 2⁻¹²⁸.
 //!
-//! **No blob passes for another, and no page.** Repository and name of the blob go into its key; the number of the page
-//! is its nonce; whether it is the last is associated data, so that a blob that was cut off, or continued, shows.
+//! **No blob or page passes for another.** Repository and name of the blob are part of its key; the number of the page
+//! is its nonce; whether it is the last page is associated data, so that truncating or extending a blob is detected.
 //!
-//! Nothing is written here: a crash leaves nothing.
+//! This module writes nothing: a crash leaves nothing.
 
 use std::fmt;
 
@@ -40,7 +39,7 @@ pub enum SealError {
     Crypto(#[from] CryptoError),
 }
 
-/// A page is not what was sealed in this place: this repository, blob and number, and the last or not. Or the blob's key
+/// A page was not sealed at this place: this repository, blob and number, as the last page or not. Or the blob's key
 /// id or salt were changed, which the checksum of its header must rule out first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("page {page} is damaged: it is not what was encrypted there")]
@@ -48,7 +47,7 @@ pub struct DamagedPage {
     pub page: u64,
 }
 
-/// Seals the pages of one blob, once. From [`crate::DataKey::blob_sealer`].
+/// Seals the pages of one blob, once. Created by [`crate::DataKey::blob_sealer`].
 pub struct BlobSealer {
     salt: [u8; SALT_BYTES],
     key: BlobKey,
@@ -57,17 +56,17 @@ pub struct BlobSealer {
 }
 
 impl BlobSealer {
-    /// `key` was made with `salt`, which nothing else was ever made with.
+    /// `key` must be derived from `salt`, which nothing else was ever derived from.
     pub(crate) const fn new(salt: [u8; SALT_BYTES], key: BlobKey) -> Self {
         Self { salt, key, last: None, is_ended: false }
     }
 
-    /// To be written in the blob's header.
+    /// The salt, for the blob's header.
     pub const fn salt(&self) -> &[u8; SALT_BYTES] {
         &self.salt
     }
 
-    /// Seals `bytes` in place and appends the tag of [`TAG_BYTES`]. `page` is above that of every page before.
+    /// Seals `bytes` in place and appends the tag of [`TAG_BYTES`]. `page` must be greater than in all calls before.
     ///
     /// # Errors
     /// [`SealError`].
@@ -77,7 +76,7 @@ impl BlobSealer {
         Ok(())
     }
 
-    /// The same with the tag apart, for bytes that lie in a larger buffer.
+    /// Same as above, but returns the tag separately, for bytes in a larger buffer.
     ///
     /// # Errors
     /// [`SealError`].
@@ -93,7 +92,7 @@ impl BlobSealer {
         if let Some(last) = self.last.filter(|&last| last >= page) {
             return Err(SealError::Order { page, last });
         }
-        // Spent before it is used: an error below does not give it back.
+        // Used up before sealing: an error below does not give it back.
         (self.last, self.is_ended) = (Some(page), is_last);
         let aad = Aad::from(place(is_last));
         let sealed = self.key.cipher.seal_in_place_separate_tag(nonce(page), aad, bytes);
@@ -103,7 +102,7 @@ impl BlobSealer {
         Ok(tag)
     }
 
-    /// What opens the pages.
+    /// The key that opens the pages.
     pub const fn key(&self) -> &BlobKey {
         &self.key
     }
@@ -115,8 +114,8 @@ impl fmt::Debug for BlobSealer {
     }
 }
 
-/// Opens the pages of one blob, in any order and from several threads. From [`crate::DataKey::blob_key`]. AWS-LC wipes it
-/// when it is dropped.
+/// Opens the pages of one blob, in any order and from several threads. Created by [`crate::DataKey::blob_key`]. AWS-LC
+/// wipes it when it is dropped.
 pub struct BlobKey {
     cipher: LessSafeKey,
 }
@@ -128,16 +127,16 @@ impl BlobKey {
         repository: RepositoryId,
         name: &str,
     ) -> Result<Self, CryptoError> {
-        // The name comes last, so that its length cannot be mistaken.
+        // The name comes last, so that its length is unambiguous.
         let context = [&repository.to_bytes()[..], name.as_bytes()].concat();
         let cipher = crypto::cipher(&crypto::derive(secret, salt, KEY_LABEL, &context)?)?;
         Ok(Self { cipher })
     }
 
-    /// Opens a page in place, whose tag lies behind it; what is returned is the beginning of `bytes`.
+    /// Opens a page in place, with its tag behind it; returns the plaintext, which is the beginning of `bytes`.
     ///
     /// # Errors
-    /// [`DamagedPage`]; `bytes` are then not to be used.
+    /// [`DamagedPage`]; `bytes` must not be used then.
     pub fn open_page<'a>(
         &self,
         page: u64,
@@ -148,10 +147,10 @@ impl BlobKey {
         opened.map_err(|_| DamagedPage { page })
     }
 
-    /// Opens a page, whose tag lies behind it, into `out`, which has the length of what was sealed.
+    /// Opens a page, with its tag behind it, into `out`, which has the length of the plaintext.
     ///
     /// # Errors
-    /// [`DamagedPage`], also when the lengths do not fit; `out` is then not to be used.
+    /// [`DamagedPage`], also when the lengths do not fit; `out` must not be used then.
     pub fn open_page_to(
         &self,
         page: u64,

@@ -1,8 +1,8 @@
-//! The three constructions everything is made of: a key derived from another (HKDF-SHA-256), the name of a key
-//! (HMAC-SHA-256) and one key sealed with another (AES-256-GCM).
+//! The three constructions that everything is made of: deriving a key from another (HKDF-SHA-256), the id of a key
+//! (HMAC-SHA-256) and sealing one key with another (AES-256-GCM).
 //!
 //! Each use has a label of its own that ends with a zero byte, and everything behind the label has a fixed length, so
-//! no two uses are ever made of the same bytes.
+//! no two uses have the same input.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::{constant_time, hkdf, hmac};
@@ -13,14 +13,14 @@ use crate::secret::{KEY_BYTES, Secret};
 pub const SALT_BYTES: usize = 32;
 /// Bytes of the tag behind everything sealed.
 pub const TAG_BYTES: usize = 16;
-/// Bytes of the name of a key.
+/// Bytes of a key's id.
 pub(crate) const ID_BYTES: usize = 16;
 /// Bytes of a key sealed with another.
 pub(crate) const WRAPPED_BYTES: usize = KEY_BYTES + TAG_BYTES;
-/// Bytes of a code that proves who wrote something.
+/// Bytes of a message authentication code.
 pub(crate) const MAC_BYTES: usize = 32;
 
-/// AWS-LC refused: it is out of memory, or was asked for more than the algorithm allows.
+/// AWS-LC refused: it is out of memory, or the input exceeds a limit of the algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the cryptographic library refused to work")]
 pub struct CryptoError;
@@ -52,8 +52,7 @@ pub(crate) fn derive(
     Ok(key)
 }
 
-/// The name of a key: the first half of HMAC-SHA-256 with it. Says nothing about the key's bits, and no other key has
-/// it.
+/// The id of a key: the first half of HMAC-SHA-256 with it. Reveals nothing about the key's bits, and is unique to it.
 pub(crate) fn identify(key: &Secret, label: &[u8], context: &[u8]) -> [u8; ID_BYTES] {
     let mut id = [0; ID_BYTES];
     id.iter_mut().zip(mac(key, label, context)).for_each(|(to, from)| *to = from);
@@ -70,7 +69,7 @@ pub(crate) fn mac(key: &Secret, label: &[u8], bytes: &[u8]) -> [u8; MAC_BYTES] {
     code
 }
 
-/// In constant time.
+/// Compares in constant time.
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     constant_time::verify_slices_are_equal(a, b).is_ok()
 }
@@ -89,11 +88,11 @@ pub(crate) fn nonce(piece: u64) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// What belongs to one sealed key: where its own wrapping key comes from and what it is bound to.
+/// Inputs of wrapping one key: the key that its wrapping key is derived from, and the data it is bound to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wrapping<'a> {
     pub(crate) outer: &'a Secret,
-    /// Random, so that every sealed key has a wrapping key of its own and nonce 0 is used once with it.
+    /// Random, so that every wrapped key has a wrapping key of its own, with which nonce 0 is used once.
     pub(crate) salt: &'a [u8; SALT_BYTES],
     pub(crate) label: &'static [u8],
     /// Associated data.
@@ -115,7 +114,8 @@ impl Wrapping<'_> {
         Ok(wrapped)
     }
 
-    /// Opens what [`Wrapping::wrap`] made; `None`: the outer key is another, or what was sealed or bound has changed.
+    /// Unwraps the result of [`Wrapping::wrap`]; `None`: the outer key is wrong, or the wrapped key or the bound
+    /// data have changed.
     pub(crate) fn unwrap(&self, wrapped: &[u8; WRAPPED_BYTES]) -> Result<Option<Secret>, CryptoError> {
         let (bits, tag) = wrapped.split_at(KEY_BYTES);
         let mut inner = Secret::zero();

@@ -11,7 +11,7 @@ use crate::secret::{RandomError, Secret, SecretRandom};
 
 const DATA_KEY_ID_LABEL: &[u8] = b"holdfast data key id v1\0";
 
-/// 256 random bits.
+/// A data key: 256 random bits.
 #[derive(Clone)]
 pub struct DataKey {
     id: DataKeyId,
@@ -19,10 +19,10 @@ pub struct DataKey {
 }
 
 impl DataKey {
-    /// A new key.
+    /// Generates a new key.
     ///
     /// # Errors
-    /// When there is no randomness.
+    /// When no randomness is available.
     pub fn generate(random: &dyn SecretRandom) -> Result<Self, RandomError> {
         Ok(Self::new(Secret::random(random)?))
     }
@@ -41,7 +41,8 @@ impl DataKey {
         &self.secret
     }
 
-    /// The sealer for one writing of the blob `name`: with a fresh salt, so a key that no other writing has.
+    /// Creates the sealer for one writing of the blob `name`: with a fresh salt, so with a key that no other writing
+    /// has.
     ///
     /// # Errors
     /// [`SealError::Random`], [`SealError::Crypto`].
@@ -56,8 +57,8 @@ impl DataKey {
         Ok(BlobSealer::new(salt, self.blob_key(&salt, repository, name)?))
     }
 
-    /// The key that opens the blob `name` that has `salt` and this key's id in its header. That it is another blob shows at its
-    /// pages.
+    /// Derives the key that opens the blob `name`, whose header has `salt` and this key's id. A wrong blob is detected
+    /// when its pages are opened.
     ///
     /// # Errors
     /// When AWS-LC has no memory.
@@ -79,7 +80,7 @@ impl fmt::Debug for DataKey {
 
 const REPOSITORY_KEY_ID_LABEL: &[u8] = b"holdfast repository key id v1\0";
 
-/// 256 random bits.
+/// A repository key: 256 random bits.
 #[derive(Debug, Clone)]
 pub(crate) struct RepositoryKey {
     repository: RepositoryId,
@@ -88,7 +89,7 @@ pub(crate) struct RepositoryKey {
 }
 
 impl RepositoryKey {
-    /// A new key.
+    /// Generates a new key.
     pub(crate) fn generate(repository: RepositoryId, random: &dyn SecretRandom) -> Result<Self, RandomError> {
         Ok(Self::new(repository, Secret::random(random)?))
     }

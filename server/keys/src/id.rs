@@ -1,4 +1,4 @@
-//! What keys are called, and whose they are.
+//! Ids and owners of keys.
 
 use std::fmt;
 
@@ -27,14 +27,14 @@ macro_rules! key_ids {
 }
 
 key_ids! {
-    /// Names a data key: 128 bits made of the key. They are in the open in every blob, say nothing of the key or its
-    /// owner, and tell only which blobs have the same key.
+    /// Id of a data key: 128 bits derived from the key. It is plain in every blob, reveals nothing about the key or
+    /// its owner, and tells only which blobs have the same key.
     DataKeyId
-    /// Names a repository key: 128 bits made of the key and its repository. May be seen by anyone.
+    /// Id of a repository key: 128 bits derived from the key and its repository. Not secret.
     RepositoryKeyId
 }
 
-/// Which of an owner's data keys: from 1 on, each new one the next. For people.
+/// Number of a data key among its owner's: counted from 1. For display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyNumber(pub u32);
 
@@ -44,12 +44,12 @@ impl fmt::Display for KeyNumber {
     }
 }
 
-/// Whose blobs a data key is for.
+/// Owner of a data key, whose blobs it seals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
-    /// What tells of one namespace: unreadable once its keys are gone.
+    /// Data of one namespace: unreadable once its keys are gone.
     Namespace(NamespaceId),
-    /// What belongs to no single namespace: catalog snapshots and the index.
+    /// Data of no single namespace: catalog snapshots and the index.
     Repository,
 }
 
@@ -57,7 +57,7 @@ pub enum Owner {
 pub(crate) const OWNER_BYTES: usize = 16;
 
 impl Owner {
-    /// A namespace's id, or zero, which is no namespace's.
+    /// The namespace's id, or zero, which is no namespace's.
     pub const fn to_bytes(self) -> [u8; OWNER_BYTES] {
         match self {
             Self::Namespace(namespace) => namespace.to_bytes(),

@@ -1,7 +1,7 @@
-//! The recovery kit: one page to print, with a secret as words and all that is needed to use it.
+//! The recovery kit: one page to print, with a secret as words and everything needed to use it.
 //!
-//! The secret is random and opens a slot of its own; it is nowhere but on the page. Words are read in either case, with
-//! or without their numbers, whatever stands between them. A wrong letter is found in its word, which is named by its
+//! The secret is random and opens a slot of its own; it is nowhere but on the page. Words are read in either case,
+//! with or without their numbers, with any separators. A wrong letter is detected in its word, which is named by its
 //! number; any other mistake by the checksum over all.
 //!
 //! A word carries 12 bits and can be read out and typed: consonant, vowel, consonant, vowel, consonant. The first four carry the bits, most significant first (4, 2,
@@ -20,7 +20,7 @@ use crate::secret::{KEY_BYTES, Secret, SecretBytes};
 
 /// Words of a kit: 256 bits and a checksum of 32, 12 bits each.
 pub const WORDS: usize = 24;
-/// Bytes read as a kit at most.
+/// Most bytes read as a kit.
 pub const PAGE_MAX_BYTES: usize = 64 << 10;
 
 const CHECKSUM_BYTES: usize = 4;
@@ -31,11 +31,11 @@ const _: () = assert!(CODE_BYTES * 8 == WORDS * WORD_BITS as usize);
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kit {
     pub secret: Secret,
-    /// `None`: only words were given.
+    /// `None` if only words were given.
     pub repository: Option<RepositoryId>,
 }
 
-/// Why a text is no recovery kit. Words are named by their number, never quoted.
+/// Why a text is not a recovery kit. Words are named by their number, never quoted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KitError {
     #[error("a recovery kit has at most {PAGE_MAX_BYTES} bytes")]
@@ -53,7 +53,7 @@ pub enum KitError {
 }
 
 impl Kit {
-    /// From a whole page, or from its words alone.
+    /// Parses a whole page, or its words alone.
     ///
     /// # Errors
     /// [`KitError`].
@@ -93,12 +93,12 @@ pub(crate) fn write_words(secret: &Secret) -> Zeroizing<Vec<u8>> {
 }
 
 fn read_words(text: &str) -> Result<Secret, KitError> {
-    // Room for all at once: letters are not left behind in memory when it grows.
+    // Allocated at once: growing it would leave letters behind in memory.
     let mut letters = Zeroizing::new(Vec::with_capacity(text.len()));
     letters.extend(text.bytes().filter(u8::is_ascii_alphabetic));
     let (found, rest) = letters.as_chunks::<WORD_LETTERS>();
     if let Some(number) = wrong_length(text) {
-        // Only when words stand apart: who types without blanks, or with others, is understood, too.
+        // Checked only if the letters do not add up: input without separators, or with other ones, is accepted, too.
         if letters.len() != WORDS * WORD_LETTERS {
             return Err(KitError::Word { number });
         }
@@ -113,8 +113,8 @@ fn read_words(text: &str) -> Result<Secret, KitError> {
     decode(&values)
 }
 
-/// The number of the first word that has too many letters or too few; `None`: there is none, or the text has another
-/// number of words altogether.
+/// Number of the first word with too many or too few letters; `None`: there is none, or the text has a wrong number of
+/// words altogether.
 fn wrong_length(text: &str) -> Option<usize> {
     let words = || text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty());
     if words().count() != WORDS {
@@ -158,7 +158,7 @@ pub struct KitPage<'a> {
 }
 
 impl KitPage<'_> {
-    /// The page. It has the secret: print it, and keep no file of it.
+    /// The text of the page. It contains the secret: print it, and keep no file of it.
     pub fn text(&self, secret: &Secret) -> SecretBytes {
         let mut page = self.head();
         // The page is grown once, so that no copy of the words stays behind.
@@ -211,7 +211,7 @@ impl KitPage<'_> {
     }
 }
 
-/// Each on one line, whatever is in it: nothing can look like the key's own lines.
+/// Writes each item on one line, whatever it contains: nothing can look like the key's own lines.
 fn lines(page: &mut String, title: &str, lines: &[String]) {
     page.push_str(title);
     for line in lines {
@@ -219,7 +219,7 @@ fn lines(page: &mut String, title: &str, lines: &[String]) {
     }
 }
 
-/// Sixteen that are not easily taken for each other; no c, k is there; no q, w, x, y.
+/// Sixteen consonants that are hard to confuse: k but not c; no q, w, x, y.
 const CONSONANTS: [u8; 16] = *b"bdfghjklmnprstvz";
 /// Without e, which sounds like i.
 const VOWELS: [u8; 4] = *b"aiou";
@@ -229,7 +229,7 @@ const WORD_LETTERS: usize = 5;
 /// Bits of a word.
 const WORD_BITS: u32 = 12;
 
-/// The word of the 12 low bits.
+/// The word for the 12 low bits.
 fn word(bits: u16) -> [u8; WORD_LETTERS] {
     let part = |shift: u32, mask: u16| usize::from(bits >> shift & mask);
     let (first, second, third, fourth) = (part(8, 15), part(6, 3), part(2, 15), part(0, 3));
@@ -242,7 +242,7 @@ fn word(bits: u16) -> [u8; WORD_LETTERS] {
     ]
 }
 
-/// The bits of a word, in either case; `None`: no such word.
+/// The bits of a word, in either case; `None`: it is invalid.
 fn bits(word: [u8; WORD_LETTERS]) -> Option<u16> {
     let find =
         |letters: &[u8], letter: u8| letters.iter().position(|&known| known == letter.to_ascii_lowercase());
@@ -255,7 +255,7 @@ fn bits(word: [u8; WORD_LETTERS]) -> Option<u16> {
     u16::try_from(first << 8 | second << 6 | third << 2 | fourth).ok()
 }
 
-/// Odd factors: another letter in one place always makes another sum modulo 16.
+/// Check letter. Odd factors: changing any one letter always changes the sum modulo 16.
 const fn check(first: usize, second: usize, third: usize, fourth: usize) -> usize {
     (first + 5 * second + 3 * third + 7 * fourth) % 16
 }

@@ -1,15 +1,14 @@
-//! Bytes to structures: the checks that all encoded forms of this crate begin with.
+//! Decoding: the checks that all encoded forms of this crate share.
 
 use std::fmt;
 
-/// Why bytes are not what they should be. Says nothing of keys: a whole structure that a key does not open is another
-/// error.
+/// Why bytes cannot be decoded. Keys are not involved: a whole structure that a key does not open is another error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Made by a newer version.
     #[error("{structure} has version {version}; this version of Holdfast reads {supported}: use a newer one")]
     Unsupported { structure: &'static str, version: u16, supported: u16 },
-    /// The bytes are not those that were written.
+    /// The bytes were changed since they were written.
     #[error("{structure} is damaged: {what}")]
     Damaged { structure: &'static str, what: String },
 }
@@ -20,7 +19,7 @@ impl DecodeError {
     }
 }
 
-/// Fails unless `found` is what it must be.
+/// Fails unless `found` is the expected value.
 pub(crate) fn check<T: PartialEq + fmt::Debug>(
     structure: &'static str,
     field: &'static str,
@@ -33,7 +32,7 @@ pub(crate) fn check<T: PartialEq + fmt::Debug>(
     Err(DecodeError::damaged(structure, format_args!("{field} is {found:?} instead of {expected:?}")))
 }
 
-/// Fails when a version is another than this build's.
+/// Fails unless a version is the one this build supports.
 pub(crate) fn check_version(
     structure: &'static str,
     version: u16,

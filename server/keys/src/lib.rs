@@ -1,5 +1,5 @@
-//! Encryption at rest: keys, what opens them, and how blobs on a volume are sealed with them. Bytes are in
-//! `docs/FORMAT.md` (*Keys*), what each part protects against in `docs/SECURITY.md` (*Keys*).
+//! Encryption at rest: keys, the secrets that open them, and how blobs are sealed with them. `docs/FORMAT.md` (*Keys*)
+//! has the byte layouts, `docs/SECURITY.md` (*Keys*) the threats each part protects against.
 //!
 //! ```text
 //! key file · passphrase · command · recovery kit        what people keep: `source`, `kit`
@@ -9,11 +9,11 @@
 //!                                                        └─ AES-256-GCM ─→ pages
 //! ```
 //!
-//! Cryptography is that of AWS-LC, and Argon2id that of RustCrypto; here are only layouts and rules.
+//! AWS-LC implements the cryptography, and RustCrypto Argon2id; this crate has only layouts and rules.
 //!
-//! - Secrets are wiped when they are dropped, compared in constant time, and never shown by `Debug` or in errors.
+//! - Secrets are wiped when dropped, compared in constant time, and never shown by `Debug` or in errors.
 //! - A wrong secret, an unknown key and damage are different errors; the first two name the key that is wanted.
-//! - Nothing here retries, logs or prints. What a crash leaves is said where something is written.
+//! - Nothing here retries, logs or prints. Functions that write document what a crash leaves.
 //!
 //! Layers, from the bottom: `secret` → `crypto`, `layout`, `id` → `blob` → `data_key` →
 //! `slots` → `table`; `source` (which wraps a key file with the key derivation of `slots`) and `kit` know only secrets and

@@ -1,8 +1,7 @@
 //! Secrets in memory: wiped when dropped, compared in constant time, never shown.
 //!
-//! They live on the heap and are not moved there, so that no copy stays on a stack. What the operating system writes
-//! to swap, or a core dump has, is beyond this.
-//! Randomness for them is passed in, so that tests own it.
+//! They are on the heap and are not moved there, so that no copy stays on a stack. Swap and core dumps are out of
+//! scope. Their randomness is passed in, so that tests control it.
 
 use std::fmt;
 
@@ -12,33 +11,33 @@ use zeroize::Zeroize as _;
 /// Bytes of every key.
 pub const KEY_BYTES: usize = 32;
 
-/// 256 secret bits.
+/// A secret of 256 bits.
 pub struct Secret(Box<[u8; KEY_BYTES]>);
 
 impl Secret {
-    /// Random bits.
+    /// Generates random bits.
     ///
     /// # Errors
-    /// When there is no randomness.
+    /// When no randomness is available.
     pub fn random(random: &dyn SecretRandom) -> Result<Self, RandomError> {
         let mut secret = Self::zero();
         random.fill(secret.0.as_mut_slice())?;
         Ok(secret)
     }
 
-    /// A copy of `bytes`, which the caller wipes.
+    /// Copies `bytes`, which the caller must wipe.
     pub fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
         let mut secret = Self::zero();
         secret.0.copy_from_slice(bytes);
         secret
     }
 
-    /// The bits, for those who write them where they belong.
+    /// Returns the bits, for code that writes them to their destination.
     pub fn expose(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 
-    /// To be filled in place.
+    /// Returns zeros, to be filled in place.
     pub(crate) fn zero() -> Self {
         Self(Box::new([0; KEY_BYTES]))
     }
@@ -74,16 +73,16 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Secret bytes of any length: a passphrase, what a command printed.
+/// A secret of any length: a passphrase, the output of a command.
 pub struct SecretBytes(Vec<u8>);
 
 impl SecretBytes {
-    /// Takes the bytes over; they are wiped here, with all the room of the vector.
+    /// Takes ownership of the bytes, and wipes the whole capacity of the vector on drop.
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, for those who write them where they belong.
+    /// Returns the bytes, for code that writes them to their destination.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -114,7 +113,7 @@ pub trait SecretRandom: Send + Sync + fmt::Debug {
     /// Fills `bytes`.
     ///
     /// # Errors
-    /// When there is no randomness; `bytes` are then not to be used.
+    /// When no randomness is available; `bytes` must not be used then.
     fn fill(&self, bytes: &mut [u8]) -> Result<(), RandomError>;
 }
 
@@ -139,12 +138,12 @@ pub(crate) mod testing {
 
     use super::{RandomError, SecretRandom};
 
-    /// Lower-case hexadecimal digits.
+    /// Encodes bytes as lower-case hexadecimal digits.
     pub(crate) fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Counts up from a byte: what golden bytes are made with.
+    /// A source that counts up from a byte, for golden bytes.
     #[derive(Debug)]
     pub(crate) struct Counting(AtomicU8);
 
@@ -161,7 +160,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// Has none.
+    /// A source that always fails.
     #[derive(Debug)]
     pub(crate) struct Broken;
 

@@ -1,6 +1,6 @@
-//! Slots: the repository key, wrapped once for each secret that opens it. Anyone who has one of the secrets and the slots
-//! has the repository key, so each opens everything. [`crate::KeyTable`] keeps them.
-//! Passphrases and the output of commands are stretched into 256 bits by Argon2id.
+//! Slots: the repository key, wrapped once for each secret that opens it. Each secret, together with the slots, yields
+//! the repository key, which opens everything. [`crate::KeyTable`] stores them. Passphrases and the output of commands
+//! are stretched to 256 bits by Argon2id.
 
 use std::fmt;
 
@@ -15,22 +15,22 @@ use crate::id::RepositoryKeyId;
 use crate::layout::{DecodeError, check};
 use crate::secret::{KEY_BYTES, RandomError, Secret, SecretBytes};
 
-/// Slots of a repository at most.
+/// Most slots of a repository.
 pub const SLOTS_MAX: usize = 16;
 
-/// A slot to be made.
+/// Input for a new slot.
 #[derive(Debug, Clone, Copy)]
 pub struct NewSlot<'a> {
     pub secret: &'a SlotSecret,
-    /// For people: which file, whose passphrase, where the kit lies. At most [`LABEL_MAX_BYTES`], without control
-    /// characters. Anyone can read it.
+    /// Description for people: which file, whose passphrase, where the kit is. At most [`LABEL_MAX_BYTES`], without
+    /// control characters. Not secret.
     pub label: &'a str,
     /// Cost of a guess, for passphrases and commands.
     pub cost: KdfCost,
 }
 
 impl<'a> NewSlot<'a> {
-    /// With [`KdfCost::DEFAULT`].
+    /// Creates one with [`KdfCost::DEFAULT`].
     pub const fn new(secret: &'a SlotSecret, label: &'a str) -> Self {
         Self { secret, label, cost: KdfCost::DEFAULT }
     }
@@ -48,7 +48,7 @@ impl<'a> NewSlot<'a> {
     }
 }
 
-/// Why slots do not open.
+/// Why slots cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnlockError {
     #[error(
@@ -56,17 +56,17 @@ pub enum UnlockError {
          the volume"
     )]
     NoSlot { key: RepositoryKeyId, kind: SlotKind },
-    /// The table is whole; the secret is another.
+    /// The table is intact; the secret is wrong.
     #[error("it is the wrong {kind}: slots of repository key {key} that it was tried on: {tried}")]
     WrongSecret { key: RepositoryKeyId, kind: SlotKind, tried: usize },
-    /// A slot opens, but what is beside it was not written by one who had the repository key.
+    /// A slot opens, but other parts of the table were not written with the repository key.
     #[error("the keys under repository key {key} were changed without it: use another copy of them")]
     Forged { key: RepositoryKeyId },
     #[error(transparent)]
     Crypto(#[from] CryptoError),
 }
 
-/// Why slots are not changed. They are then as they were.
+/// Why slots were not changed. They are unchanged then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
     #[error("there are {SLOTS_MAX} key slots already: remove one first")]
@@ -89,15 +89,15 @@ pub enum SlotError {
     Crypto(#[from] CryptoError),
 }
 
-/// Limits of the cost that a file may ask for: the cost this version writes. A start must not be made to take all memory, or hours, by a
-/// slot that someone planted.
+/// Limits of the cost that a file may demand: the cost this version writes. A planted slot must not make a start take
+/// all memory, or hours.
 pub const MEMORY_MAX_KIB: u32 = 64 << 10;
 pub const PASSES_MAX: u32 = 3;
 pub const LANES_MAX: u32 = 1;
 
 const COST_STRUCTURE: &str = "key slot";
 
-/// Cost of one guess: kept in the slot, so that it can be raised for new ones.
+/// Cost of one guess: stored in the slot, so that it can be raised for new ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KdfCost {
     memory_kib: u32,
@@ -106,12 +106,12 @@ pub struct KdfCost {
 }
 
 impl KdfCost {
-    /// 64 MiB and three passes are the second recommendation of RFC 9106 (section 4), and above what OWASP asks for (46
-    /// MiB, one pass). One lane instead of four: lanes are computed one after another here, so more would help only who
-    /// guesses on many cores.
+    /// 64 MiB and three passes are the second recommendation of RFC 9106 (section 4), and above OWASP's (46 MiB, one
+    /// pass). One lane instead of four: this code computes lanes one after another, so more would only help an
+    /// attacker with many cores.
     pub const DEFAULT: Self = Self { memory_kib: MEMORY_MAX_KIB, passes: PASSES_MAX, lanes: LANES_MAX };
 
-    /// `None`: less than Argon2 needs (8 KiB a lane, one pass) or more than is ever accepted.
+    /// Returns `None` for less than Argon2 needs (8 KiB a lane, one pass) or more than is ever accepted.
     pub const fn new(memory_kib: u32, passes: u32, lanes: u32) -> Option<Self> {
         let lanes_fit = lanes >= 1 && lanes <= LANES_MAX;
         let passes_fit = passes >= 1 && passes <= PASSES_MAX;
@@ -121,7 +121,7 @@ impl KdfCost {
         None
     }
 
-    /// From a file, which may ask for anything.
+    /// Decodes a cost from a file, which may demand anything.
     pub(crate) fn decode([memory_kib, passes, lanes]: [u32; 3]) -> Result<Self, DecodeError> {
         Self::new(memory_kib, passes, lanes).ok_or_else(|| {
             let what = format!(
@@ -136,7 +136,7 @@ impl KdfCost {
         [self.memory_kib, self.passes, self.lanes]
     }
 
-    /// Argon2id, version 1.3. `None`: the parameters or the length of `secret` are none that Argon2 takes.
+    /// Stretches with Argon2id, version 1.3. `None`: Argon2 does not accept the parameters or the length of `secret`.
     pub(crate) fn stretch(self, secret: &SecretBytes, salt: &[u8]) -> Option<Secret> {
         let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(KEY_BYTES)).ok()?;
         let mut memory = Zeroizing::new(vec![Block::default(); params.block_count()]);
@@ -154,10 +154,10 @@ impl Default for KdfCost {
     }
 }
 
-/// Bytes of a label at most.
+/// Most bytes of a label.
 pub const LABEL_MAX_BYTES: usize = 64;
 
-/// A slot's number: counted up, never used again.
+/// Number of a slot: counted up, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u32);
 
@@ -167,7 +167,7 @@ impl fmt::Display for SlotId {
     }
 }
 
-/// Where the secret of a slot comes from.
+/// Source of a slot's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SlotKind {
     KeyFile,
@@ -208,7 +208,7 @@ impl fmt::Display for SlotKind {
 pub struct SlotInfo {
     pub id: SlotId,
     pub kind: SlotKind,
-    /// For people: which file, whose passphrase, where the kit lies.
+    /// Description for people: which file, whose passphrase, where the kit is.
     pub label: String,
     pub created_ms: i64,
     /// `None`: the secret is random.
@@ -222,7 +222,7 @@ impl SlotInfo {
     }
 }
 
-/// A passphrase has at least so many bytes: it may have to withstand guessing by someone who has a copy of the slots.
+/// Shortest passphrase, in bytes: it may have to withstand guessing by someone with a copy of the slots.
 pub const PASSPHRASE_MIN_BYTES: usize = 12;
 
 /// A secret with the kind of slot it opens.
@@ -232,34 +232,34 @@ pub struct SlotSecret {
 }
 
 enum Bits {
-    /// Random: needs no stretching.
+    /// Random bits, which need no stretching.
     Random(Secret),
-    /// Text of people, or of a command that may hand out what a person chose.
+    /// Text chosen by people, or printed by a command, which may also be chosen by a person.
     Text(SecretBytes),
 }
 
 impl SlotSecret {
-    /// The secret that [`crate::source::key_file`] reads.
+    /// Wraps a secret read by [`crate::source::key_file`].
     pub const fn key_file(secret: Secret) -> Self {
         Self { kind: SlotKind::KeyFile, bits: Bits::Random(secret) }
     }
 
-    /// The secret that [`crate::kit`] reads.
+    /// Wraps a secret read by [`crate::kit`].
     pub const fn recovery_kit(secret: Secret) -> Self {
         Self { kind: SlotKind::RecoveryKit, bits: Bits::Random(secret) }
     }
 
-    /// As typed, without the line's end.
+    /// Wraps a passphrase as typed, without the line's end.
     pub const fn passphrase(text: SecretBytes) -> Self {
         Self { kind: SlotKind::Passphrase, bits: Bits::Text(text) }
     }
 
-    /// The secret that [`crate::source::command`] reads.
+    /// Wraps a secret read by [`crate::source::command`].
     pub const fn command(output: SecretBytes) -> Self {
         Self { kind: SlotKind::Command, bits: Bits::Text(output) }
     }
 
-    /// Fails unless a slot can be made with it.
+    /// Fails unless a slot can be created for it.
     pub(crate) fn check(&self) -> Result<(), SlotError> {
         let Bits::Text(text) = &self.bits else { return Ok(()) };
         match text.expose().len() {
@@ -275,7 +275,7 @@ impl SlotSecret {
         matches!(self.bits, Bits::Text(_))
     }
 
-    /// Which slots it is for.
+    /// The kind of slots that it opens.
     pub const fn kind(&self) -> SlotKind {
         self.kind
     }
@@ -309,10 +309,11 @@ struct RawSlot {
     wrapped: [u8; WRAPPED_BYTES],
 }
 
-/// Bytes that the wrapped key is bound to: all before it, the repository and the repository key's id.
+/// Length of the part that the wrapped key is bound to: everything before it; besides, the repository and the
+/// repository key's id.
 const BOUND_BYTES: usize = std::mem::offset_of!(RawSlot, wrapped);
 
-/// A slot, locked.
+/// A locked slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) info: SlotInfo,
@@ -320,7 +321,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Wraps `key`. `salt` is random and used for nothing else; `info.label` fits.
+    /// Wraps `key`. `salt` must be random and used for nothing else; `info.label` must fit.
     pub(crate) fn seal(
         info: SlotInfo,
         secret: &SlotSecret,
@@ -347,7 +348,7 @@ impl Slot {
         Ok(Self { info, raw })
     }
 
-    /// The repository key; `None`: the secret is another, or the slot is forged.
+    /// Unwraps the repository key; `None`: the secret is wrong, or the slot is forged.
     pub(crate) fn open(
         &self,
         secret: &SlotSecret,
@@ -400,7 +401,7 @@ fn wrapping<'a>(outer: &'a Secret, raw: &'a RawSlot, bound_to: &'a [u8]) -> Wrap
     Wrapping { outer, salt: &raw.salt, label: LABEL, bound_to }
 }
 
-/// The 256 bits that a secret gives with this cost.
+/// Derives the 256 bits of a secret with this cost.
 fn outer(cost: Option<KdfCost>, secret: &SlotSecret, salt: &[u8]) -> Result<Secret, CryptoError> {
     match (&secret.bits, cost) {
         (Bits::Random(secret), _) => Ok(secret.clone()),
@@ -431,7 +432,7 @@ mod tests {
         assert_eq!(KdfCost::new(memory_kib, passes, lanes), Some(KdfCost::DEFAULT));
     }
 
-    /// A vector of the reference implementation's own tests.
+    /// A test vector of the reference implementation.
     #[test]
     fn stretching_is_argon2id() {
         let cost = KdfCost::new(256, 2, 1).unwrap();

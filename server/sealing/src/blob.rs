@@ -1,4 +1,4 @@
-//! A sealed blob being read.
+//! Reading a sealed blob.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::layout::{Form, Geometry, HeaderError, SEALED_HEADER_BYTES, SealedHeader};
 
-/// Read of the volume with one request at most.
+/// Most bytes read from the volume by one request.
 const REQUEST_BYTES: u64 = 4 << 20;
 
-/// See [`Blob`].
+/// Opens the pages of a sealed blob (see [`Blob`]).
 #[derive(Debug)]
 pub(crate) struct SealedBlob {
     inner: Arc<dyn Blob>,
@@ -25,7 +25,7 @@ pub(crate) struct SealedBlob {
     last: u64,
 }
 
-/// What a sealed blob is, before there is a key.
+/// A sealed blob whose header was read and whose key is not at hand yet.
 #[derive(Debug)]
 pub(crate) struct Unopened {
     inner: Arc<dyn Blob>,
@@ -37,11 +37,11 @@ pub(crate) struct Unopened {
 }
 
 impl Unopened {
-    /// The sealed blob `inner` that stands for `name`.
+    /// Reads the header of the sealed blob `inner` that stands for `name`.
     ///
     /// # Errors
-    /// Those of reading; [`VolumeError::Io`] when it is no sealed blob any more, [`VolumeError::NotReadableNow`] when it
-    /// is a newer one.
+    /// Those of reading; [`VolumeError::Io`] when it is not a sealed blob, [`VolumeError::NotReadableNow`] when its
+    /// version is newer than this build's.
     pub(crate) fn read(inner: Arc<dyn Blob>, name: &BlobName) -> Result<Self, VolumeError> {
         let geometry = Geometry::of(name);
         let (len, last) = geometry
@@ -51,14 +51,14 @@ impl Unopened {
         Ok(Self { inner, name: name.clone(), header, geometry, len, last })
     }
 
-    /// With its key.
+    /// Opens the blob with its key.
     ///
     /// # Errors
-    /// It says that it is empty, and is not.
+    /// The blob claims to be empty, and is not.
     pub(crate) fn open(self, key: BlobKey) -> Result<SealedBlob, VolumeError> {
         let Self { inner, name, geometry, len, last, .. } = self;
         let blob = SealedBlob { inner, name, key, geometry, len, last };
-        // No read would come to the page that says so.
+        // Of an empty blob no read would verify the page that says so.
         if len == 0 {
             let mut tag = [0; TAG_BYTES];
             blob.inner.read_at(geometry.page_offset(0), &mut tag)?;
@@ -68,7 +68,7 @@ impl Unopened {
     }
 }
 
-/// The first header that can be read and is right.
+/// Returns the first of the two headers that can be read and is valid.
 fn header(inner: &dyn Blob, name: &BlobName, geometry: Geometry) -> Result<SealedHeader, VolumeError> {
     let at = |offset: u64| {
         let mut bytes = [0; SEALED_HEADER_BYTES];
@@ -82,7 +82,7 @@ fn header(inner: &dyn Blob, name: &BlobName, geometry: Geometry) -> Result<Seale
     };
     let end = inner.len().saturating_sub(const { SEALED_HEADER_BYTES as u64 });
     match at(0) {
-        // What proves nothing of one copy leaves open what the blob is.
+        // If the first copy merely could not be read, its damage is not proved, whatever the second one shows.
         Err(error @ VolumeError::Io { .. }) => {
             at(end).map_err(|second| if error.proves_damage() { second } else { error })
         }
@@ -90,13 +90,13 @@ fn header(inner: &dyn Blob, name: &BlobName, geometry: Geometry) -> Result<Seale
     }
 }
 
-/// What was written is not what lies there: callers treat it as a disk that does not give it back.
+/// The error for bytes that fail authentication: callers treat it as a disk that does not give the blob back.
 fn damaged(name: &BlobName, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> VolumeError {
     VolumeError::altered(name, why)
 }
 
 impl SealedBlob {
-    /// Fills `buffer`, which is within the blob, by one request.
+    /// Fills `buffer`, which must be within the blob, by one request.
     fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError> {
         let page_bytes = self.geometry.page_bytes();
         let (first, end) = (offset / page_bytes, offset + buffer.len() as u64);
@@ -122,7 +122,7 @@ impl SealedBlob {
         Ok(())
     }
 
-    /// Where a page and its tag end.
+    /// Offset at which a page and its tag end.
     fn sealed_end(&self, page: u64) -> u64 {
         if page == self.last {
             self.inner.len() - const { SEALED_HEADER_BYTES as u64 }
@@ -131,7 +131,7 @@ impl SealedBlob {
         }
     }
 
-    /// Opens a page, and puts what is behind its first `skip` bytes into `to`.
+    /// Opens a page, and copies what follows its first `skip` bytes into `to`.
     fn open(&self, page: u64, sealed: &mut [u8], skip: usize, to: &mut [u8]) -> Result<(), DamagedPage> {
         let is_last = page == self.last;
         if skip == 0 && to.len() + TAG_BYTES == sealed.len() {
@@ -168,7 +168,7 @@ impl Blob for SealedBlob {
         }
         let (mut offset, mut buffer) = (offset, buffer);
         while !buffer.is_empty() {
-            // Cut where a page begins.
+            // Requests are cut at a page boundary.
             let boundary = (offset / REQUEST_BYTES + 1) * REQUEST_BYTES;
             let now = usize::try_from(boundary - offset).unwrap_or(usize::MAX).min(buffer.len());
             let (this, rest) = buffer.split_at_mut(now);
@@ -179,10 +179,10 @@ impl Blob for SealedBlob {
     }
 }
 
-/// Opens a blob again, in whichever form it has by then.
+/// Opens a blob again, in the form that it has by then.
 pub(crate) type OpenAgain = Box<dyn Fn() -> Result<Found, VolumeError> + Send + Sync>;
 
-/// Which writing of a blob a form is: its salt and data key; `None`: it lies in the open, and is never written again.
+/// Identifies one writing of a blob: its salt and data key; `None`: it is plain, and never written again.
 pub(crate) type Salt = Option<([u8; SALT_BYTES], DataKeyId)>;
 
 /// A blob in the form in which it was found.
@@ -193,11 +193,11 @@ pub(crate) struct Found {
     pub(crate) salt: Salt,
 }
 
-/// All blobs that are open, by their names.
+/// All open blobs, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     blobs: Mutex<HashMap<BlobName, Vec<Weak<Held>>>>,
-    /// Forms that were removed.
+    /// Number of forms that were removed.
     gone: AtomicU64,
 }
 
@@ -210,15 +210,15 @@ impl Open {
         self.blobs.lock().entry(held.name.clone()).or_default().push(Arc::downgrade(held));
     }
 
-    /// Takes note that one form of a blob was removed: its readers go on in the form that is left, so that the room
-    /// of the one that is gone is free (K2). No one removes that meanwhile: the caller keeps others from it.
+    /// Moves the readers of a removed form to the form that is left, so that the space of the removed one is freed
+    /// (K2). The caller keeps others from removing that one meanwhile.
     pub(crate) fn form_removed(&self, name: &BlobName, form: Form, salt: Salt) {
         self.gone.fetch_add(1, Ordering::SeqCst);
-        // What is dropped here takes the lock itself.
+        // Dropping one takes the lock itself.
         let held: Vec<Arc<Held>> =
             self.blobs.lock().get(name).into_iter().flatten().filter_map(Weak::upgrade).collect();
         for held in held.iter().filter(|held| held.is(form, salt)) {
-            // One that cannot be opened now reads on as it is; so does one of a name that was used again.
+            // A reader that cannot reopen its blob now keeps the old form; so does one whose name was reused.
             if let Ok(found) = (held.open_again)()
                 && found.blob.len() == held.len
             {
@@ -228,7 +228,7 @@ impl Open {
     }
 }
 
-/// What a reader holds.
+/// State of a reader.
 struct Held {
     open: Arc<Open>,
     open_again: OpenAgain,
@@ -262,11 +262,11 @@ impl Drop for Held {
     }
 }
 
-/// A blob that may get another form while it is read.
+/// A blob that may change its form while it is read.
 #[derive(Debug)]
 pub(crate) struct MovingBlob {
     held: Arc<Held>,
-    /// Whether what is open below can be read once it was removed.
+    /// `true` if handles of the volume below can be read after a removal.
     outlives_removal: bool,
 }
 
@@ -282,7 +282,7 @@ impl MovingBlob {
         let (open, name, len) = (Arc::clone(open), name.clone(), found.blob.len());
         let held = Arc::new(Held { open, open_again, name, len, found: RwLock::new(found) });
         held.open.add(&held);
-        // It may be the one that was removed before it was known that it is open.
+        // The form may have been removed before this reader was registered as open.
         while held.open.gone() != gone {
             gone = held.open.gone();
             let found = (held.open_again)()?;
@@ -320,7 +320,7 @@ impl Blob for MovingBlob {
             read => return read,
         }
         let moved = open_again()?;
-        // Another blob of that name is not this one.
+        // A different blob of that name.
         if moved.blob.len() != *len {
             return Err(VolumeError::NotFound { name: name.clone() });
         }

@@ -1,22 +1,22 @@
-//! Conversion: every blob that lies in the open, or is sealed with an old data key, is sealed anew, while others read,
-//! write and remove.
+//! Conversion: seals anew every blob that is plain, or sealed with an old data key, while others read, write and
+//! remove.
 //!
-//! It happens below everyone who names blobs: the blob keeps its name, its owner and its bytes, and gets another form on
-//! the volume below. Of one blob:
+//! It happens below the layers that name blobs: a blob keeps its name, its owner and its bytes, and changes its form
+//! on the volume below. For each blob:
 //!
 //! 1. The new form is written, and made durable under the name that the old one does not have: now there are two.
 //! 2. Both are read and compared.
 //! 3. The old one is removed.
 //!
-//! A crash before 1 leaves nothing, one after it two forms of the same bytes: the next pass goes on at 2. Who reads finds
-//! either, and who removes the blob removes both (`volume.rs`). Who has the old one open is given the new one, so that a
-//! removed form takes no room (`blob.rs`). What cannot be read stays as it is and is counted; a
-//! blob that is damaged but can be read is sealed with its damage, which its readers find as before.
+//! A crash before step 1 ends leaves nothing, one after it two forms of the same bytes: the next pass continues at
+//! step 2. Readers find either form, and a removal removes both (`volume.rs`). Readers that have the old form open are
+//! moved to the new one, so that a removed form takes no space (`blob.rs`). A blob that cannot be read stays as it is
+//! and is counted; one that is damaged but readable is sealed with its damage, which its readers find as before.
 //!
 //! Copies in a bucket follow: the volume below copies the new form there, then removes the old one from there.
 //!
-//! A pass looks at all blobs. One that left nothing, neither here nor elsewhere, ends it for good: the table of keys says so
-//! (K3), so there is no place to keep: what was done shows in the names and headers of blobs.
+//! A pass visits all blobs. One that left nothing, neither here nor elsewhere, ends the conversion: the table of keys
+//! says so (K3). No progress is stored: the names and headers of blobs show what was done.
 
 use std::error::Error;
 use std::num::NonZeroUsize;
@@ -31,61 +31,61 @@ use crate::keys::{Keys, KeysError};
 use crate::layout::Form;
 use crate::volume::SealedVolume;
 
-/// Read and written at a time; tests crash within each.
+/// Bytes read and written at a time; tests crash within each piece.
 const PIECE_BYTES: usize = if cfg!(test) { 32 << 10 } else { 1 << 20 };
 
-/// Entries of a listing that are held at a time: a step converts a few of them, and lists anew.
+/// Entries of a listing held at a time: a step converts a few of them, and lists again.
 const PAGE_ENTRIES: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
-/// What a conversion needs from its caller.
+/// Services that a conversion needs from its caller.
 pub trait Surroundings {
-    /// Whose a blob is that lies in the open.
+    /// Returns the owner of a plain blob.
     ///
     /// # Errors
-    /// It cannot be said now: the blob is left for the next pass.
+    /// The owner is unknown for now: the blob is left for the next pass.
     fn owner(&self, name: &BlobName, blob: &Arc<dyn Blob>) -> Result<Owner, Cause>;
-    /// Room for a second form of so many bytes; it is given back by dropping what is returned.
+    /// Reserves `bytes` bytes for a second form; dropping the result gives them back.
     ///
     /// # Errors
     /// There is no room.
     fn room(&self, bytes: u64) -> Result<Box<dyn Room>, Cause>;
-    /// A write to the volume failed.
+    /// Reports that a write to the volume failed.
     fn write_failed(&self, error: &VolumeError);
-    /// A mark of what was removed up to now, for [`Surroundings::lie_elsewhere`].
+    /// Returns a mark of the removals up to now, for [`Surroundings::lie_elsewhere`].
     ///
     /// # Errors
-    /// It cannot be said now.
+    /// It is unknown for now.
     fn removed_so_far(&self) -> Result<u64, Cause>;
-    /// How many blobs that were removed up to this mark still lie in another place than the volume, such as a bucket.
+    /// Number of blobs removed up to this mark that another place than the volume, such as a bucket, still has.
     ///
     /// # Errors
-    /// It cannot be said now.
+    /// It is unknown for now.
     fn lie_elsewhere(&self, mark: u64) -> Result<u64, Cause>;
-    /// Returns true if a blob of this name on the volume below was removed, and still lies in another place.
+    /// Returns true if another place still has a removed blob of this name on the volume below.
     ///
     /// # Errors
-    /// It cannot be said now: the blob is left for the next pass.
+    /// It is unknown for now: the blob is left for the next pass.
     fn lies_elsewhere(&self, below: &BlobName) -> Result<bool, Cause>;
-    /// So many blobs were looked at, and so many bytes read or written, since the last call.
+    /// Reports the blobs visited, and the bytes read or written, since the last call.
     fn charge(&self, blobs: u64, bytes: u64);
-    /// Whether to end after the blob at hand.
+    /// Returns true to end the step after the current blob.
     fn is_spent(&self) -> bool;
-    /// Whether to end at once. Then the blob at hand is begun anew.
+    /// Returns true to end the step at once. The current blob is started over.
     fn must_stop(&self) -> bool;
 }
 
-/// Room that was promised to one blob.
+/// Space reserved for one blob.
 pub trait Room {
-    /// So many bytes of it are written.
+    /// Reports the number of bytes written of it.
     fn wrote(&mut self, bytes: u64);
-    /// It is on the volume, with so many bytes: the rest is free for others.
+    /// Reports that the blob is on the volume, with this many bytes: the rest of the reservation is released.
     fn sealed(self: Box<Self>, bytes: u64);
 }
 
-/// Why something of the surroundings failed.
+/// Cause of a failure in [`Surroundings`].
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why a step ended early. The next one goes on at the same blob.
+/// Why a step ended early. The next one resumes at the same blob.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     #[error(transparent)]
@@ -103,57 +103,57 @@ pub enum ConvertError {
     Different { name: BlobName },
 }
 
-/// What a step led to.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Converting {
     /// There is more to do now.
     More,
-    /// The pass is over, and so many blobs could not be converted. The next step begins another pass.
+    /// The pass is over, and this many blobs could not be converted. The next step begins another pass.
     Left(u64),
-    /// Nothing is left here, and in other places so many blobs that were removed here. Ask again.
+    /// Nothing is left here, but other places still have this many blobs that were removed here. Call again later.
     Elsewhere(u64),
-    /// What is sealed with old data keys is sealed anew but for what is still being written with them: a pass that begins
-    /// before that has its name could miss it (K3).
+    /// Everything sealed with old data keys was converted, except blobs still being written with them: a pass that
+    /// begins before they have their names could miss them (K3).
     Waits,
-    /// Nothing lies in the open, nothing is sealed with an old data key, and the table of keys says so.
+    /// No blob is plain or sealed with an old data key, and the table of keys says so.
     Done,
 }
 
-/// How far a conversion is.
+/// Progress of a conversion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConversionFigures {
-    /// Blobs that this pass has looked at, and all there were when it began.
+    /// Blobs visited by this pass, and their number when it began.
     pub looked_at: u64,
     pub total: u64,
-    /// Blobs and bytes sealed anew since the start.
+    /// Blobs and bytes sealed anew since the process began.
     pub converted: u64,
     pub converted_bytes: u64,
-    /// Blobs that this pass, or the one before, could not convert, and why the first of them.
+    /// Blobs that this pass, or the one before, could not convert, and the reason for the first of them.
     pub left: u64,
     pub why: Option<String>,
-    /// Old forms that still lie in another place, such as a bucket, when nothing is left here.
+    /// Old forms that another place, such as a bucket, still has, when nothing is left here.
     pub elsewhere: u64,
     pub done: bool,
 }
 
 #[derive(Debug)]
 struct Pass {
-    /// The data keys that were old when it began, and with which nothing was being written any more.
+    /// Data keys that were old when the pass began, and with which nothing was being written any more.
     old: Vec<DataKeyId>,
-    /// Whether it still counts what there is.
+    /// `true` while the pass still counts the blobs.
     counts: bool,
-    /// Place in the list of folders, and within the folder as the volume below names it.
+    /// Index in the list of folders, and position within the folder as the volume below names it.
     folder: usize,
     after: Option<BlobName>,
     left: u64,
-    /// Nothing is left here; what was removed up to this mark is to go from other places, too.
+    /// Set once nothing is left here: removals up to this mark are to reach other places, too.
     mark: Option<u64>,
 }
 
-/// What became of a blob.
+/// Result of visiting one blob.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It is as it should be.
+    /// It had the right form.
     Current,
     /// It was sealed anew.
     Converted(u64),
@@ -163,7 +163,7 @@ enum Outcome {
     Left(String),
 }
 
-/// See the module's text.
+/// The conversion of a volume (see the module documentation).
 #[derive(Debug)]
 pub struct Conversion {
     volume: SealedVolume,
@@ -174,21 +174,22 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// Of all blobs in `folders` of `volume`, which has these keys. At most one at a time.
+    /// Creates the conversion of all blobs in `folders` of `volume`, which uses `keys`. At most one may exist at a
+    /// time.
     pub fn new(volume: SealedVolume, keys: Arc<Keys>, folders: Vec<BlobName>) -> Self {
         let figures = ConversionFigures { done: !keys.is_to_convert(), ..ConversionFigures::default() };
         Self { volume, keys, folders, pass: Mutex::default(), figures: Mutex::new(figures) }
     }
 
-    /// How far it is.
+    /// Returns the current progress.
     pub fn figures(&self) -> ConversionFigures {
         let mut figures = self.figures.lock().clone();
-        // Keys may have been changed since the last step.
+        // Keys may have changed since the last step.
         figures.done &= !self.keys.is_to_convert();
         figures
     }
 
-    /// Goes on until the surroundings say that it is enough.
+    /// Continues until the surroundings end the step.
     ///
     /// # Errors
     /// [`ConvertError`].
@@ -220,7 +221,7 @@ impl Conversion {
             *slot = None;
             return Ok(Converting::Left(left));
         }
-        // (K3) A copy that still lies in the open elsewhere is not encrypted, and one with an old data key needs it.
+        // (K3) A plain copy elsewhere is not encrypted, and one sealed with an old data key still needs it.
         let elsewhere = elsewhere(pass, around).map_err(ConvertError::Elsewhere)?;
         self.figures.lock().elsewhere = elsewhere;
         if elsewhere > 0 {
@@ -229,13 +230,13 @@ impl Conversion {
         let old = std::mem::take(&mut pass.old);
         *slot = None;
         self.keys.converted(&old)?;
-        // Keys that were changed meanwhile, or were being written with, need a pass of their own.
+        // Keys that changed meanwhile, or were in use by writers, need a pass of their own.
         let is_done = !self.keys.is_to_convert();
         self.figures.lock().done = is_done;
         Ok(if is_done { Converting::Done } else { Converting::More })
     }
 
-    /// Whether nothing lies in the open, and something is being written with each data key that is old.
+    /// Returns true if no blob is plain, and each old data key is in use by a writer.
     fn waits(&self) -> bool {
         self.keys.is_to_convert() && !self.keys.accepts_plain() && self.keys.old_and_quiet().is_empty()
     }
@@ -248,7 +249,7 @@ impl Conversion {
         Pass { old: self.keys.old_and_quiet(), counts: true, folder: 0, after: None, left: 0, mark: None }
     }
 
-    /// Counts a page of names. Whether it was the last of the folder.
+    /// Counts a page of names. Returns true if it was the last of the folder.
     fn count(&self, pass: &mut Pass, folder: &BlobName) -> Result<bool, ConvertError> {
         let page = self.volume.inner().list(folder, pass.after.as_ref(), LIST_PAGE_ENTRIES)?;
         pass.after = page.entries.last().map(|entry| entry.name.clone());
@@ -256,7 +257,7 @@ impl Conversion {
         Ok(!page.more)
     }
 
-    /// Converts what a page of names has. Whether it was the last of the folder, and all of it is done.
+    /// Converts the blobs of a page of names. Returns true if it was the last of the folder, and all of it is done.
     fn page(
         &self,
         pass: &mut Pass,
@@ -315,8 +316,8 @@ impl Conversion {
         figures.left = pass.left;
     }
 
-    /// Brings one blob, which lies there in these forms, into the one it should have. `look`: what is sealed may be so
-    /// with an old data key.
+    /// Brings one blob, which exists in these forms, into the right form. `look`: its sealed form may use an old data
+    /// key.
     fn convert(
         &self,
         name: &BlobName,
@@ -349,7 +350,7 @@ impl Conversion {
         })
     }
 
-    /// A blob that has one form.
+    /// Converts a blob that has one form.
     fn convert_one(&self, name: &BlobName, from: Form, around: &dyn Surroundings) -> Result<Outcome, Failed> {
         let salt = self.salt(name, from)?;
         let old = self.volume.open_form(name, from).map_err(Failed::Read)?;
@@ -362,11 +363,11 @@ impl Conversion {
             },
         };
         let to = if from == Form::Sealed { Form::Resealed } else { Form::Sealed };
-        // (K2) The name was that of a form before. Its removal there would take what is now the only copy.
+        // (K2) An earlier form had this name. Its pending removal in the bucket would take what is now the only copy.
         if to.of(name).map_or(Ok(false), |to| around.lies_elsewhere(&to)).map_err(Failed::Owner)? {
             return Ok(Outcome::Left("its form of two data keys ago still lies in the bucket".to_owned()));
         }
-        // As much again for the moment in which there are both.
+        // Space for both forms at once.
         let room = around.room(old.len().saturating_add(old.len() >> 10).saturating_add(4096));
         let mut room = room.map_err(Failed::Room)?;
         let mut writer = self.volume.writer(name, to, owner).map_err(Failed::Write)?;
@@ -385,7 +386,7 @@ impl Conversion {
         }
         {
             let _alone = self.volume.moves.settled.write();
-            // (K2) What was removed meanwhile does not come back.
+            // (K2) A blob removed meanwhile does not come back.
             if !self.is_still(name, from, salt)? {
                 return Ok(Outcome::Gone);
             }
@@ -398,7 +399,7 @@ impl Conversion {
         Ok(if is_done { Outcome::Converted(old.len()) } else { Outcome::Stopped })
     }
 
-    /// A blob that has more than one form: a crash came in between, or a stop.
+    /// Finishes a blob that has several forms after a crash or a stop.
     fn settle(
         &self,
         name: &BlobName,
@@ -439,7 +440,8 @@ impl Conversion {
         }
     }
 
-    /// (K2) Removes the old form of a blob once the new one was read back and is the same. `false`: told to stop.
+    /// (K2) Removes the old form of a blob once the new one was read back and is equal. Returns `false` if told to
+    /// stop.
     fn finish(
         &self,
         name: &BlobName,
@@ -455,7 +457,7 @@ impl Conversion {
         }
     }
 
-    /// Whether two forms hold the same bytes; `None`: told to stop.
+    /// Returns true if two forms have the same bytes; `None`: told to stop.
     fn is_equal(
         &self,
         name: &BlobName,
@@ -485,7 +487,7 @@ impl Conversion {
         }
     }
 
-    /// Removes one form of a blob, if it is still the one that was sealed with this salt: the name may have been used again.
+    /// Removes one form of a blob, if it is still the one sealed with this salt: the name may have been reused.
     fn drop_form(&self, name: &BlobName, form: Form, salt: Salt) -> Result<(), Failed> {
         let _alone = self.volume.moves.settled.write();
         if !self.is_still(name, form, salt)? {
@@ -494,7 +496,7 @@ impl Conversion {
         let Some(below) = form.of(name) else { return Ok(()) };
         match self.volume.inner().remove(&below) {
             Ok(()) | Err(VolumeError::NotFound { .. }) => {
-                // (K2) As long as someone has it open, its room is not free.
+                // (K2) Its space is not freed while a reader has it open.
                 self.volume.moves.open.form_removed(name, form, salt);
                 Ok(())
             }
@@ -510,19 +512,19 @@ impl Conversion {
         }
     }
 
-    /// What tells one writing of a sealed blob from another, and its data key. What lies in the open is never written again.
+    /// Identifies the writing of a form of a blob, with its data key. A plain form is never written again.
     fn salt(&self, name: &BlobName, form: Form) -> Result<Salt, Failed> {
         let header = self.volume.header(name, form).map_err(Failed::Read)?;
         Ok(header.map(|header| (header.salt, header.key)))
     }
 }
 
-/// What a form of a blob is called on the volume below.
+/// Name of a form of a blob on the volume below.
 fn below(name: &BlobName, form: Form) -> String {
     form.of(name).unwrap_or_else(|| name.clone()).to_string()
 }
 
-/// Of what the pass removed here, how much is left in other places.
+/// Number of blobs removed by the pass that other places still have.
 fn elsewhere(pass: &mut Pass, around: &dyn Surroundings) -> Result<u64, Cause> {
     let mark = match pass.mark {
         Some(mark) => mark,
@@ -531,7 +533,7 @@ fn elsewhere(pass: &mut Pass, around: &dyn Surroundings) -> Result<u64, Cause> {
     around.lie_elsewhere(mark)
 }
 
-/// What kept a blob from being converted.
+/// Reason why a blob was not converted.
 enum Failed {
     Read(VolumeError),
     Write(VolumeError),
@@ -540,7 +542,7 @@ enum Failed {
     Different,
 }
 
-/// Hands over a blob's bytes with their offsets, until told to end. Whether it came to the end.
+/// Passes a blob's bytes to `take` with their offsets, until it returns false. Returns true if it reached the end.
 fn pieces(blob: &dyn Blob, take: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<bool, VolumeError> {
     let len = blob.len();
     let mut buffer = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(PIECE_BYTES)];
@@ -557,7 +559,7 @@ fn pieces(blob: &dyn Blob, take: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<b
     Ok(true)
 }
 
-/// What lies in the open on a volume, and what is encrypted: blobs and bytes.
+/// Totals of plain and sealed blobs on a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Inventory {
     pub plain: u64,

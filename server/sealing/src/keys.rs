@@ -1,4 +1,4 @@
-//! The keys of a repository at work.
+//! The keys of a repository in use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use parking_lot::{Mutex, RwLock};
 use crate::layout::SealedHeader;
 use crate::table::{Mended, TableError, settle_table, write_table};
 
-/// How often a new key may be made an old one before anyone has used it.
+/// How often an owner's first key may become an old one before it is used.
 const FIRST_TRIES: u32 = 3;
 
-/// Why keys were not changed.
+/// Errors of a change of keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error(transparent)]
@@ -28,10 +28,10 @@ pub enum KeysError {
     Key(#[from] KeyError),
 }
 
-/// Why keys that someone else made are not taken over.
+/// Why a table of keys made elsewhere is not taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeOverError {
-    /// Someone was faster: make the change again.
+    /// Another change came first: make the change again.
     #[error("it was made of table {based_on} of the keys, and there is table {present} now")]
     Outdated { based_on: u64, present: u64 },
     #[error("it has number {sequence}, and the table of keys that counts has {present}")]
@@ -46,11 +46,11 @@ pub enum TakeOverError {
     Keys(#[from] KeysError),
 }
 
-/// Which data keys blobs are being written with that no listing shows yet: these are not dropped.
+/// Data keys in use by writers whose blobs no listing shows yet: these are not dropped.
 #[derive(Debug, Default)]
 struct Writers(Mutex<BTreeMap<DataKeyId, u64>>);
 
-/// A blob being written with a data key, until this is dropped.
+/// Marks a data key as in use by a writer, until dropped.
 #[derive(Debug)]
 pub(crate) struct Writing {
     writers: Arc<Writers>,
@@ -80,22 +80,22 @@ impl Drop for Writing {
     }
 }
 
-/// Who is told of a new table.
+/// Callback for a new table.
 type Watcher = Box<dyn Fn(&KeyTable) + Send + Sync>;
 
-/// The keys of a repository, opened. Shared by all that read and write.
+/// The open keys of a repository. Shared by all readers and writers.
 pub struct Keys {
     open: RwLock<OpenKeys>,
-    /// Where the table lies, in the open.
+    /// Volume that has the table, unencrypted.
     volume: Arc<dyn Volume>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn SecretRandom>,
-    /// Held while the table is replaced: readers go on.
+    /// Held while the table is replaced: readers are not blocked.
     changing: Mutex<()>,
     writers: Arc<Writers>,
-    /// Whether an owner has had more than one data key: blobs may have been sealed anew.
+    /// `true` if an owner has had more than one data key: blobs may have been sealed anew.
     was_rotated: AtomicBool,
-    /// Whether there are blobs in the open, or with old data keys.
+    /// `true` if there may be blobs that are plain, or sealed with old data keys.
     is_to_convert: AtomicBool,
     watcher: OnceLock<Watcher>,
 }
@@ -106,13 +106,13 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// The ids of data keys that seal nothing new.
+/// Ids of the data keys that seal nothing new.
 fn old_keys(table: &KeyTable) -> Vec<DataKeyId> {
     table.data_keys().filter(|key| key.state == DataKeyState::Old).map(|key| key.id).collect()
 }
 
 impl Keys {
-    /// `open`, whose table lies on `volume`.
+    /// Creates it from `open`, whose table is on `volume`.
     pub fn new(
         open: OpenKeys,
         volume: Arc<dyn Volume>,
@@ -134,53 +134,52 @@ impl Keys {
         keys
     }
 
-    /// Tells `watcher` of each table that replaces the one before, once it is durable. Only the first one is told.
+    /// Registers `watcher`, which is called with each new table once it is durable. Only the first one is registered.
     pub fn on_change(&self, watcher: Watcher) {
         let _ = self.watcher.set(watcher);
     }
 
-    /// What every call asks of the table, which may be long.
+    /// Caches the flags that every call needs, as the table may be long.
     fn look(&self, table: &KeyTable) {
-        // Before the other: a caller that finds nothing to convert looks for all that a conversion left.
+        // Stored first: a caller that finds nothing to convert looks for the forms that a conversion left.
         self.was_rotated.store(table.data_keys().any(|key| key.number.0 > 1), Ordering::SeqCst);
         let is_to_convert =
             table.accepts_plain() || table.data_keys().any(|key| key.state == DataKeyState::Old);
         self.is_to_convert.store(is_to_convert, Ordering::SeqCst);
     }
 
-    /// Whether blobs may lie there that were sealed anew, under the other name.
+    /// Returns true if there may be blobs that were sealed anew, under the other name.
     pub(crate) fn was_rotated(&self) -> bool {
         self.was_rotated.load(Ordering::SeqCst)
     }
 
-    /// Whether a conversion has anything to do: blobs in the open, or old data keys.
+    /// Returns true if a conversion has work: plain blobs, or old data keys.
     pub fn is_to_convert(&self) -> bool {
         self.is_to_convert.load(Ordering::SeqCst)
     }
 
-    /// Data keys that seal nothing new, and open what was sealed with them.
+    /// Data keys that seal nothing new, but open what was sealed with them.
     #[cfg(test)]
     pub(crate) fn old(&self) -> Vec<DataKeyId> {
         old_keys(self.open.read().table())
     }
 
-    /// (K3) Those of the old data keys with which nothing is being written any more. That stays so: who begins to write
-    /// takes the current one. So a pass that begins now sees every blob that was sealed with them.
+    /// (K3) Old data keys with which nothing is being written. That is final: a new writer takes the current one. So a
+    /// pass that begins now sees every blob sealed with them.
     pub(crate) fn old_and_quiet(&self) -> Vec<DataKeyId> {
         let open = self.open.read();
         let writers = self.writers.0.lock();
         old_keys(open.table()).into_iter().filter(|id| !writers.contains_key(id)).collect()
     }
 
-    /// Whose a data key is, and whether it seals what is new; `None`: there is none.
+    /// Owner of a data key, and whether it is its current one; `None`: there is no such key.
     pub(crate) fn of(&self, id: DataKeyId) -> Option<(Owner, bool)> {
         let open = self.open.read();
         let key = open.table().data_keys().find(|key| key.id == id)?;
         Some((Owner::namespace(key.owner.to_bytes()), key.state == DataKeyState::Current))
     }
 
-    /// (K3) Nothing lies in the open any more, and nothing is sealed with these old data keys: from now on neither is
-    /// believed.
+    /// (K3) Records that no blob is plain, or sealed with these old data keys: from now on neither is accepted.
     ///
     /// # Errors
     /// As [`Keys::change`].
@@ -195,12 +194,12 @@ impl Keys {
         })
     }
 
-    /// Whether blobs may lie in the open that were written before the repository was encrypted.
+    /// Returns true if blobs from before the repository was encrypted may be plain.
     pub fn accepts_plain(&self) -> bool {
         self.open.read().table().accepts_plain()
     }
 
-    /// What the table says now, for those who tell of it.
+    /// Passes the current table to `read`.
     pub fn with_table<T>(&self, read: impl FnOnce(&holdfast_keys::KeyTable) -> T) -> T {
         read(self.open.read().table())
     }
@@ -222,7 +221,7 @@ impl Keys {
         }
         let failed = |error: TableError| E::from(KeysError::from(error));
         write_table(&*self.volume, changed.table()).map_err(failed)?;
-        // It counts from here on, whatever becomes of the older ones.
+        // The new table is in force from here on, even if older ones could not be removed.
         let mut open = self.open.write();
         *open = changed;
         let table = open.table().clone();
@@ -235,10 +234,10 @@ impl Keys {
         Ok(answer)
     }
 
-    /// (K1) Goes on with keys that someone else made of these: of the table with number `based_on`.
+    /// (K1) Switches to keys that another process derived from the table with number `based_on`.
     ///
     /// # Errors
-    /// [`TakeOverError`]; nothing was changed then, unless it is of [`settle_table`].
+    /// [`TakeOverError`]; nothing was changed then, unless the error is from [`settle_table`].
     pub fn take_over(&self, based_on: u64, keys: OpenKeys) -> Result<(), TakeOverError> {
         self.change(|present, _, _| {
             let sequence = present.table().sequence();
@@ -251,7 +250,7 @@ impl Keys {
             if keys.table().sequence() <= sequence {
                 return Err(TakeOverError::Older { sequence: keys.table().sequence(), present: sequence });
             }
-            // Who changes what opens the repository gives up no data.
+            // A change of key slots must not lose data keys.
             if let Some(lost) = present.table().data_keys().find(|key| keys.data_key(key.id).is_err()) {
                 return Err(TakeOverError::Lost(lost.id));
             }
@@ -263,7 +262,7 @@ impl Keys {
         })
     }
 
-    /// (K8) Looks at the table on the volume, and writes anew what is damaged or missing of it, which is returned.
+    /// (K8) Checks the table on the volume, and rewrites damaged or missing blobs of it, which are returned.
     ///
     /// # Errors
     /// The volume's.
@@ -273,18 +272,18 @@ impl Keys {
         settle_table(&*self.volume, &table)
     }
 
-    /// What seals one writing of the blob `name`, of `owner`.
+    /// Returns the sealer for a new blob `name` of `owner`.
     pub(crate) fn sealer(&self, owner: Owner, name: &BlobName) -> Result<(Writing, BlobSealer), VolumeError> {
         let owner = KeyOwner::from_bytes(owner.to_bytes());
         let current = || {
             let open = self.open.read();
             let key = Arc::clone(open.current_for(owner)?);
-            // (K3) While it is the current one.
+            // (K3) Marked while it is the current one.
             let writing = Writing::begin(&self.writers, key.id());
             Some((key, writing))
         };
         let mut found = current();
-        // Keys may be changed again before it is taken.
+        // Keys may change again before the new one is taken.
         for _ in 0..FIRST_TRIES {
             if found.is_some() {
                 break;
@@ -297,7 +296,7 @@ impl Keys {
         Ok((writing, sealer.map_err(|error| failed(name, error))?))
     }
 
-    /// The first key of an owner, unless someone else was faster.
+    /// Creates the first key of an owner, unless another thread did.
     fn add_first(&self, owner: KeyOwner) -> Result<(), KeysError> {
         self.change(|keys, now_ms, random| {
             if keys.current_for(owner).is_none() {
@@ -307,10 +306,10 @@ impl Keys {
         })
     }
 
-    /// What opens the blob `name`, whose header this is.
+    /// Returns the key that opens the blob `name` with this header.
     pub(crate) fn blob_key(&self, header: SealedHeader, name: &BlobName) -> Result<BlobKey, VolumeError> {
         let key = self.open.read().data_key(header.key).cloned();
-        // It says nothing of the blob: with that key it may be whole.
+        // Nothing is known about the blob: with that key it may be intact.
         let key = key.map_err(|error: UnknownKey| VolumeError::without_key(name, unknown(error)))?;
         let blob_key = key.blob_key(&header.salt, self.repository(), name.as_str());
         blob_key.map_err(|error| failed(name, error))
@@ -321,7 +320,7 @@ impl Keys {
     }
 }
 
-/// What is missing, and what to do.
+/// Message for a missing key, with what to do.
 fn unknown(error: UnknownKey) -> String {
     format!(
         "{error}. Either it is left over from a namespace that was destroyed; or the keys are older than what they are to open: \
@@ -329,7 +328,7 @@ fn unknown(error: UnknownKey) -> String {
     )
 }
 
-/// Nothing was written, and it may work later.
+/// Error for a failure before anything was written: a retry may succeed.
 fn failed(name: &BlobName, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> VolumeError {
     VolumeError::Unavailable { action: "encrypt", name: name.to_string(), source: why.into() }
 }

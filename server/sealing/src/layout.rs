@@ -1,4 +1,4 @@
-//! What a sealed blob looks like.
+//! Layout of a sealed blob.
 //!
 //! ```text
 //! 0            64                 64 + (P + 16) · i                           len − 64
@@ -20,38 +20,38 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of a header.
 pub(crate) const SEALED_HEADER_BYTES: usize = 64;
 
-/// The version this build writes, and the only one it reads.
+/// The version that this build writes, and the only one it reads.
 const VERSION: u16 = 1;
 
 const MAGIC: [u8; 4] = *b"HFSB";
 
-/// Of a page of an index blob, and of any other, as a power of two.
+/// Page sizes of an index blob and of any other, as powers of two.
 const INDEX_PAGE_SHIFT: u8 = 12;
 const PAGE_SHIFT: u8 = 16;
 
-/// The folder with small pages.
+/// Folder with small pages.
 const INDEX: &str = "index/";
 
-/// What is never sealed: which repository this is, and the keys themselves.
+/// Names that are never sealed: the identity of the repository, and the keys themselves.
 const LEFT_OPEN: [&str; 2] = ["repository", "keys"];
 
-/// The end of a sealed blob's name, and that of one that was sealed anew with another data key: the two lie there together
-/// for a moment. No character that a name may have sorts before it, so a listing of sealed names is in the order of the
-/// names they stand for.
+/// Suffixes of the name of a sealed blob, and of one that was sealed anew with another data key: for a moment
+/// both exist. No character of a name sorts before `-`, so a listing of sealed names is in the order of the names
+/// they stand for.
 const SUFFIXES: [&str; 2] = ["-", "--"];
 
-/// How a blob lies on the volume below, in the order in which they are looked for.
+/// Form of a blob on the volume below, in lookup order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Form {
     Sealed,
-    /// Under the other name: a blob that is sealed anew goes from one to the other, and back the next time.
+    /// Under the other name: a blob that is sealed anew changes from one name to the other, and back the next time.
     Resealed,
-    /// As it is: written before the repository was encrypted.
+    /// Unsealed: written before the repository was encrypted.
     Plain,
 }
 
 impl Form {
-    /// What `name` is called in this form; `None`: it would be too long, or `name` is that of a sealed form.
+    /// Returns the name of `name` in this form; `None`: it would be too long, or `name` is that of a sealed form.
     pub(crate) fn of(self, name: &BlobName) -> Option<BlobName> {
         let [sealed, resealed] = SUFFIXES;
         if name.as_str().ends_with(sealed) {
@@ -64,7 +64,7 @@ impl Form {
         }
     }
 
-    /// What lies there as `below`, and how.
+    /// Parses the name `below` of a form into the blob's name and its form.
     pub(crate) fn parse(below: &BlobName) -> (BlobName, Self) {
         let [sealed, resealed] = SUFFIXES;
         for (suffix, form) in [(resealed, Self::Resealed), (sealed, Self::Sealed)] {
@@ -75,41 +75,41 @@ impl Form {
         (below.clone(), Self::Plain)
     }
 
-    /// What follows in a listing of the volume below after all that lies there as `name`.
+    /// Last name in a listing of the volume below that stands for `name`.
     pub(crate) fn last_of(name: &BlobName) -> BlobName {
         let last = Self::Resealed.of(name).or_else(|| Self::Sealed.of(name));
         last.unwrap_or_else(|| name.clone())
     }
 }
 
-/// Whether a blob of this name lies in the open on every volume.
+/// Returns true if a blob of this name is never sealed.
 pub fn is_left_open(name: &BlobName) -> bool {
     LEFT_OPEN.iter().any(|open| {
         name.as_str().strip_prefix(open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     })
 }
 
-/// What the sealed form of `name` is called; `None`: it would be too long, or `name` is that of a sealed form.
+/// Returns the name of the sealed form of `name`; `None`: it would be too long, or `name` is that of a sealed form.
 pub(crate) fn sealed_name(name: &BlobName) -> Option<BlobName> {
     Form::Sealed.of(name)
 }
 
-/// All names under which the blob that is called `name` above may lie below, sealed or not.
+/// All names below of the blob that is called `name` above, sealed or not.
 pub fn names_below(name: &BlobName) -> impl Iterator<Item = BlobName> {
     [Form::Sealed, Form::Resealed, Form::Plain].into_iter().filter_map(|form| form.of(name))
 }
 
-/// Whether `name` is that of a sealed blob.
+/// Returns true if `name` is that of a sealed blob.
 pub fn is_sealed_name(name: &BlobName) -> bool {
     Form::parse(name).1 != Form::Plain
 }
 
-/// What the blob that lies as `below`, sealed or not, is called above.
+/// Returns the name above of the blob that is called `below`, sealed or not.
 pub fn name_above(below: &BlobName) -> BlobName {
     Form::parse(below).0
 }
 
-/// How the bytes of a blob lie in its sealed form.
+/// Arrangement of a blob's bytes in its sealed form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     shift: u8,
@@ -119,7 +119,7 @@ const TAG: u64 = TAG_BYTES as u64;
 const HEADER: u64 = SEALED_HEADER_BYTES as u64;
 
 impl Geometry {
-    /// By the blob's name (not that of its sealed form).
+    /// Returns the geometry for a blob's name (not that of its sealed form).
     pub(crate) fn of(name: &BlobName) -> Self {
         Self { shift: if name.as_str().starts_with(INDEX) { INDEX_PAGE_SHIFT } else { PAGE_SHIFT } }
     }
@@ -133,33 +133,34 @@ impl Geometry {
         self.page_bytes() + TAG
     }
 
-    /// Where a page begins.
+    /// Offset of a page.
     pub(crate) const fn page_offset(self, page: u64) -> u64 {
         HEADER + page * self.sealed_page_bytes()
     }
 
-    /// What of a sealed form holds the first `bytes` of what it seals: its header and whole pages.
+    /// Length of the part of a sealed form that contains the first `bytes` of its blob: the header and whole pages.
     pub(crate) const fn head_of(self, bytes: u64) -> u64 {
         self.page_offset(bytes.div_ceil(self.page_bytes()))
     }
 
-    /// What of a sealed form's end holds the last `bytes`, wherever its last page ends.
+    /// Upper bound of the part at the end of a sealed form that contains the last `bytes`, wherever its last page ends.
     pub(crate) const fn tail_of(self, bytes: u64) -> u64 {
         (bytes.div_ceil(self.page_bytes()) + 1) * self.sealed_page_bytes() + HEADER
     }
 
-    /// How long a blob is whose sealed form is so long, and its last page; `None`: no sealed form has that length.
+    /// Returns the length of the blob whose sealed form has this length, and its last page; `None`: no sealed form
+    /// has that length.
     pub(crate) fn opened(self, sealed_bytes: u64) -> Option<(u64, u64)> {
         let body = sealed_bytes.checked_sub(2 * HEADER)?;
         let pages = body.div_ceil(self.sealed_page_bytes());
         let last = pages.checked_sub(1)?;
         let in_last = (body - last * self.sealed_page_bytes()).checked_sub(TAG)?;
-        // Only an only page is empty.
+        // Only a single page may be empty.
         (in_last > 0 || last == 0).then_some((last * self.page_bytes() + in_last, last))
     }
 }
 
-/// What opens a sealed blob, besides its data key.
+/// Header of a sealed blob: what opens it besides its data key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SealedHeader {
     pub(crate) key: DataKeyId,
@@ -179,7 +180,7 @@ struct RawHeader {
     crc: U32,
 }
 
-/// Why bytes are not a header.
+/// Why bytes are not a valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     #[error("the header of an encrypted blob is damaged")]
@@ -238,7 +239,7 @@ mod tests {
         BlobName::new(text).unwrap()
     }
 
-    /// Golden bytes: this is what lies on volumes.
+    /// Golden bytes, as stored on volumes.
     #[test]
     fn a_header_has_these_bytes() {
         let header = SealedHeader { key: DataKeyId([0xAB; 16]), salt: [0xCD; SALT_BYTES] };

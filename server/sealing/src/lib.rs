@@ -1,21 +1,21 @@
-//! Encryption at rest: a volume around a volume that seals every blob, and the table of keys, which lies on the same
-//! volume in the open.
+//! Encryption at rest: a volume that seals every blob on the volume below, and the table of keys, which is on the same
+//! volume, unencrypted.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `layout.rs` | what a sealed blob looks like: header, pages, the header again; what it is called |
-//! | `writer.rs`, `blob.rs` | a blob being sealed, a blob being opened |
+//! | `layout.rs` | layout and names of sealed blobs: header, pages, the header again |
+//! | `writer.rs`, `blob.rs` | sealing and opening a blob |
 //! | `volume.rs` | [`SealedVolume`] |
-//! | `convert.rs` | what lies in the open, or is sealed with an old data key, is sealed anew |
-//! | `keys.rs` | [`Keys`]: the keys of a repository at work; a new owner gets its key before anything is sealed with it |
-//! | `table.rs` | where the table of keys lies, and how it is replaced |
+//! | `convert.rs` | seals anew blobs that are plain, or sealed with an old data key |
+//! | `keys.rs` | [`Keys`]: the keys of a repository in use; a new owner gets its key before anything is sealed with it |
+//! | `table.rs` | storage of the table of keys, and how it is replaced |
 //!
-//! What is above sees the blobs it wrote, under the names it gave them. What is below sees only sealed bytes under names
-//! with a `-`, or two, at the end. So tiers, copies, caches and parity below this hold nothing that can be read without a key, and
-//! nothing above needs to know of keys: one rule for containers, restore points, catalog snapshots, the index and
-//! whatever comes.
+//! The layers above see the blobs they wrote, under the names they gave them. The layers below see only sealed bytes,
+//! under names that end with one `-` or two. So tiers, copies, caches and parity below this contain nothing that is
+//! readable without a key, and nothing above needs to know about keys: one rule for containers, restore points,
+//! catalog snapshots, the index and future blobs.
 //!
-//! A crash leaves what the volume below leaves: whole sealed blobs, or none; and the table before or after a change.
+//! A crash leaves whole sealed blobs, or none, as the volume below does; and the table before or after a change.
 
 mod blob;
 mod convert;

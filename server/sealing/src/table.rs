@@ -1,16 +1,16 @@
-//! Where the table of keys lies: in two small blobs of the same bytes, `keys/` and its sequence number, and beside it the same
-//! with `.second`: without it nothing can be read, so one damaged sector must not be enough to lose it. It is replaced, never
-//! changed: the new one is durable before the older ones are removed, and the newest whole one counts.
+//! Storage of the table of keys: two small blobs of the same bytes, `keys/` and its sequence number, and the same name
+//! with `.second`: without the table nothing can be read, so one damaged sector must not lose it. It is replaced,
+//! never changed: the new one is durable before older ones are removed, and the newest intact one counts.
 
 use holdfast_keys::{DecodeError, KEY_TABLE_MAX_BYTES, KeyTable};
 use holdfast_volume::{Blob, BlobName, Volume, VolumeError, list_all};
 
 const FOLDER: &str = "keys";
 
-/// Ends the name of the second blob of a table.
+/// Suffix of the second blob of a table.
 const SECOND: &str = ".second";
 
-/// Why there is no table.
+/// Errors of reading or writing the table.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     #[error(transparent)]
@@ -19,13 +19,13 @@ pub enum TableError {
     Damaged { name: BlobName, source: DecodeError },
     #[error("{name} has {bytes} bytes: that is no table of keys")]
     Length { name: BlobName, bytes: u64 },
-    /// This cannot be: all names are made here.
+    /// Unreachable: all names are made here.
     #[error("{0} is no name of a table of keys")]
     Name(String),
 }
 
 impl TableError {
-    /// Whether a table is not what was written, or went away; not that it cannot be read now.
+    /// Returns true if a table is damaged or gone, false if it merely cannot be read now.
     const fn is_damage(&self) -> bool {
         match self {
             Self::Volume(error) => matches!(error, VolumeError::Io { .. } | VolumeError::NotFound { .. }),
@@ -60,7 +60,7 @@ fn number(name: &BlobName) -> Option<&str> {
     Some(number).filter(|number| number.len() == 20 && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The names of all tables, and of their second blobs, oldest first.
+/// Names of all tables and their second blobs, oldest first.
 fn tables(volume: &dyn Volume) -> Result<Vec<BlobName>, TableError> {
     let mut found = Vec::new();
     for entry in list_all(volume, &folder()?) {
@@ -72,14 +72,13 @@ fn tables(volume: &dyn Volume) -> Result<Vec<BlobName>, TableError> {
     Ok(found)
 }
 
-/// How often a running server may replace the table while it is looked for.
+/// How often a running server may replace the table during a lookup.
 const TRIES: u32 = 8;
 
-/// The newest table on `volume` that is whole; `None`: nothing is encrypted. Also beside a server that
-/// replaces it.
+/// Reads the newest intact table on `volume`; `None`: nothing is encrypted. Works beside a server that replaces it.
 ///
 /// # Errors
-/// The volume's; when there are tables, and none is whole.
+/// The volume's; when there are tables, and none is intact.
 pub fn read_table(volume: &dyn Volume) -> Result<Option<KeyTable>, TableError> {
     for _ in 1..TRIES {
         match read_newest(volume) {
@@ -95,10 +94,10 @@ fn read_newest(volume: &dyn Volume) -> Result<Option<KeyTable>, TableError> {
     let mut newer_version: Option<u64> = None;
     for name in tables(volume)?.into_iter().rev() {
         match read_one(volume, &name) {
-            // What a newer version wrote counts, and is not passed by for what was before it.
+            // A table of a newer version is not skipped in favour of an older table.
             Ok(table) if newer_version.is_some_and(|newer| newer > table.sequence()) => break,
             Ok(table) => return Ok(Some(table)),
-            // The one before may be there still: a crash came between.
+            // After a crash the previous table may still exist.
             Err(error) if error.is_damage() => {
                 if error.is_of_newer_version() {
                     newer_version = newer_version.max(number(&name).and_then(|number| number.parse().ok()));
@@ -120,10 +119,10 @@ fn read_one(volume: &dyn Volume, name: &BlobName) -> Result<KeyTable, TableError
     KeyTable::decode(&bytes).map_err(|source| TableError::Damaged { name: name.clone(), source })
 }
 
-/// Makes `table` the one that counts, durably. [`settle_table`] comes after.
+/// Durably makes `table` the current one. [`settle_table`] must follow.
 ///
 /// # Errors
-/// The volume's. [`VolumeError::Exists`]: someone else replaced it meanwhile.
+/// The volume's. [`VolumeError::Exists`]: another process replaced it meanwhile.
 pub fn write_table(volume: &dyn Volume, table: &KeyTable) -> Result<(), TableError> {
     write(volume, &name(table.sequence())?, table)
 }
@@ -134,18 +133,18 @@ fn write(volume: &dyn Volume, name: &BlobName, table: &KeyTable) -> Result<(), T
     Ok(blob.seal()?)
 }
 
-/// What [`settle_table`] found that was not as it should be, by name, and made right.
+/// Names of the blobs that [`settle_table`] found damaged or missing, and rewrote.
 pub type Mended = Vec<BlobName>;
 
-/// (K8) After [`write_table`], and while `table` counts: both blobs of it are on the volume, whole, and no table before it, nor
-/// the second blob of one: who has one of their secrets could go on opening them.
+/// (K8) Called after [`write_table`], and while `table` is current: makes both blobs of it intact, and removes all
+/// older tables and their second blobs, as a leaked secret could go on opening them.
 ///
 /// # Errors
 /// The volume's; some may be left.
 pub fn settle_table(volume: &dyn Volume, table: &KeyTable) -> Result<Mended, TableError> {
     let new = name(table.sequence())?;
     let mended = mend(volume, table);
-    // (K4) Also where there is no room for the second blob.
+    // (K4) Also if there is no space for the second blob.
     for old in tables(volume)?.into_iter().filter(|old| *old < new) {
         match volume.remove(&old) {
             Ok(()) | Err(VolumeError::NotFound { .. }) => {}
@@ -155,7 +154,7 @@ pub fn settle_table(volume: &dyn Volume, table: &KeyTable) -> Result<Mended, Tab
     mended
 }
 
-/// One that is missing is written before one that cannot be read is replaced: that one may be whole after all.
+/// Rewrites the blobs of `table`: a missing one before a damaged one is replaced, which may be intact after all.
 fn mend(volume: &dyn Volume, table: &KeyTable) -> Result<Mended, TableError> {
     let (mut missing, mut damaged) = (Vec::new(), Vec::new());
     for name in [name(table.sequence())?, second_name(table.sequence())?] {

@@ -39,7 +39,7 @@ fn sealed(inner: &MemoryVolume) -> SealedVolume {
     SealedVolume::new(Arc::new(inner.clone()), keys(inner, repository(1), false))
 }
 
-/// Bytes without pattern, the same in every run.
+/// Pseudorandom bytes, the same in every run.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
     let next = || {
@@ -66,7 +66,7 @@ fn conforms() {
     passes_on_drop_cached(&below, &SealedVolume::new(Arc::<FaultyVolume<_>>::clone(&below), keys));
 }
 
-/// Nothing of what was written lies on the volume below, nor the name it was written under.
+/// Neither the content nor the name of a blob can be found on the volume below.
 #[test]
 fn what_lies_below_is_unreadable() {
     let inner = MemoryVolume::new();
@@ -84,7 +84,7 @@ fn what_lies_below_is_unreadable() {
     assert_eq!(inner.get(&name("repository")).unwrap(), b"in the open"[..]);
 }
 
-/// Every byte of a sealed blob, flipped: what is read is what was written, or nothing is.
+/// Flipping any byte of a sealed blob: a read returns what was written, or fails.
 #[test]
 fn every_flipped_byte_is_found() {
     let inner = MemoryVolume::new();
@@ -117,7 +117,7 @@ fn what_is_cut_off_or_continued_is_found() {
         put(&volume, &text, &noise(len));
         let below = sealed_name(&name(&text)).unwrap();
         let raw = inner.get(&below).unwrap().to_vec();
-        // To where a page ends, with the header behind it: as if it had been written so.
+        // Cut at a page boundary, with the header behind it: as if it had been written so.
         let mut cut: Vec<u8> = raw[..64 + 65_552.min(raw.len() - 128 - 1)].to_vec();
         cut.extend_from_slice(&raw[raw.len() - 64..]);
         inner.replace(&below, cut);
@@ -127,7 +127,7 @@ fn what_is_cut_off_or_continued_is_found() {
     }
 }
 
-/// Pages, blobs, owners and repositories: nothing passes for another.
+/// Swapping pages, blobs, owners or repositories is detected.
 #[test]
 fn what_is_swapped_is_found() {
     let inner = MemoryVolume::new();
@@ -155,7 +155,7 @@ fn what_is_swapped_is_found() {
     assert!(unknown.is_unreadable_now() && unknown.to_string().contains("key"), "{unknown}");
 }
 
-/// Where everything is sealed, what lies there in the open is not believed.
+/// Once everything is sealed, plain blobs are not accepted.
 #[test]
 fn a_plain_blob_passes_for_a_sealed_one_only_where_it_may() {
     let inner = MemoryVolume::new();
@@ -179,7 +179,7 @@ fn a_plain_blob_passes_for_a_sealed_one_only_where_it_may() {
     assert!(volume.open(&name(NAME)).is_err());
 }
 
-/// (K1) An owner's key is on the volume, durably, before anything is sealed with it; a start finds it there.
+/// (K1) An owner's key is durable on the volume before anything is sealed with it; a start finds it there.
 #[test]
 fn keys_are_durable_before_they_are_used() {
     let inner = MemoryVolume::new();
@@ -230,7 +230,7 @@ fn table_blobs(inner: &MemoryVolume) -> Vec<BlobName> {
     holdfast_volume::testing::list(inner, "keys").into_iter().map(|entry| entry.name).collect()
 }
 
-/// (K8) One damaged or missing blob is not noticed by readers, and both are written anew while the keys are in memory.
+/// (K8) Readers do not notice one damaged or missing blob, and both are rewritten while the keys are in memory.
 #[test]
 fn a_table_that_is_damaged_or_deleted_is_written_anew() {
     let inner = MemoryVolume::new();
@@ -258,7 +258,7 @@ fn a_table_that_is_damaged_or_deleted_is_written_anew() {
     }
 }
 
-/// What a newer version wrote is not passed by for a table before it, and a damaged version number costs nothing.
+/// A table of a newer version is not skipped in favour of an older one, and a damaged version number is harmless.
 #[test]
 fn a_table_of_a_newer_version_counts() {
     let inner = MemoryVolume::new();
@@ -288,7 +288,7 @@ fn a_table_of_a_newer_version_counts() {
 fn a_table_that_cannot_be_written_leaves_no_blob_behind() {
     let inner = MemoryVolume::new();
     let keys = keys(&inner, repository(1), false);
-    // Someone else's.
+    // Written by another process.
     put(&inner, "keys/00000000000000000002", b"taken");
     let volume = SealedVolume::new(Arc::new(inner.clone()), keys);
     assert!(volume.create_for(&name(NAME), OWNER).is_err());
@@ -326,7 +326,7 @@ fn a_locked_volume_tells_what_there_is_and_reads_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any piece of any blob, however it was appended, is what was written.
+    /// Any range of any blob, however it was appended, reads as it was written.
     #[test]
     fn any_piece_reads_as_it_was_written(
         len in 0usize..300_000,

@@ -1,7 +1,7 @@
-//! The volume.
+//! The volume that seals.
 //!
-//! A blob lies below in one of three forms, and in two of them while a conversion moves it from one to the other
-//! (`convert.rs`). A reader finds it in any of them, and a removal removes all of them.
+//! A blob has one of three forms on the volume below, and two while a conversion moves it from one to the other
+//! (`convert.rs`). A reader finds any of them, and a removal removes all of them.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::keys::Keys;
 use crate::layout::{Form, Geometry, SealedHeader, is_left_open, sealed_name};
 use crate::writer::SealedWriter;
 
-/// Seals what is written to it, and opens what is read. See the crate's text. Clones are one volume.
+/// Seals what is written to it, and opens what is read (see the crate documentation). Clones are one volume.
 #[derive(Debug, Clone)]
 pub struct SealedVolume {
     inner: Arc<dyn Volume>,
@@ -24,15 +24,15 @@ pub struct SealedVolume {
     pub(crate) moves: Arc<Moves>,
 }
 
-/// What a conversion and all others know of each other.
+/// State that a conversion shares with readers, listings and removals.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
-    /// Held by listings and removals; by a conversion, alone, for the moment in which a blob gets its second form or loses
-    /// its first: a listing never misses one that is on its way, and what is removed does not come back.
+    /// Held shared by listings and removals; held exclusively by a conversion while a blob gets its second form or
+    /// loses its first: a listing never misses a blob that is being moved, and a removed one does not come back.
     pub(crate) settled: RwLock<()>,
-    /// Second forms that were made.
+    /// Number of second forms made.
     count: AtomicU64,
-    /// What is being read: it goes on in the form that is left.
+    /// Open blobs: their readers move to the form that is left.
     pub(crate) open: Arc<Open>,
 }
 
@@ -47,12 +47,12 @@ impl Moves {
 }
 
 impl SealedVolume {
-    /// On `inner`, with the keys that lie there.
+    /// Creates a volume on `inner`, with the keys of its table.
     pub fn new(inner: Arc<dyn Volume>, keys: Arc<Keys>) -> Self {
         Self { inner, keys: Some(keys), moves: Arc::default() }
     }
 
-    /// On `inner`, without keys: what there is can be told, and deleted.
+    /// Creates a volume on `inner` without keys: blobs can be listed and removed.
     pub fn locked(inner: Arc<dyn Volume>) -> Self {
         Self { inner, keys: None, moves: Arc::default() }
     }
@@ -64,12 +64,13 @@ impl SealedVolume {
         })
     }
 
-    /// What is below.
+    /// The volume below.
     pub(crate) fn inner(&self) -> &dyn Volume {
         &*self.inner
     }
 
-    /// Whether a blob may lie here as it is: who writes to the volume could put one in the place of a sealed one.
+    /// Returns true if plain blobs are accepted. Later, a plain blob could be a forgery by anyone who can write
+    /// to the volume.
     fn takes_plain(&self) -> bool {
         self.keys.as_ref().is_none_or(|keys| keys.accepts_plain())
     }
@@ -90,17 +91,17 @@ impl SealedVolume {
         if form == Form::Plain {
             return self.takes_plain().then_some((entry, form));
         }
-        // Nothing can be read of one that has an impossible length; that it is there counts.
+        // A blob of impossible length cannot be read, but it exists.
         let len = Geometry::of(&name).opened(entry.len).map_or(0, |(len, _)| len);
         Some((BlobEntry { name, len }, form))
     }
 
-    /// The blob in this form.
+    /// Opens this form of a blob.
     pub(crate) fn open_form(&self, name: &BlobName, form: Form) -> Result<Arc<dyn Blob>, VolumeError> {
         Ok(self.open_writing(name, form)?.0)
     }
 
-    /// The blob in this form, and which writing of it this is.
+    /// Opens this form of a blob, and identifies its writing.
     fn open_writing(&self, name: &BlobName, form: Form) -> Result<(Arc<dyn Blob>, Salt), VolumeError> {
         let below = form.of(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
         let inner = self.inner.open(&below).map_err(|error| renamed(error, name))?;
@@ -113,7 +114,7 @@ impl SealedVolume {
         Ok((Arc::new(unopened.open(key)?), salt))
     }
 
-    /// What the header of this form says; `None`: it has none.
+    /// Reads the header of this form; `None`: it is plain.
     pub(crate) fn header(&self, name: &BlobName, form: Form) -> Result<Option<SealedHeader>, VolumeError> {
         let below = form.of(name).ok_or_else(|| VolumeError::NotFound { name: name.clone() })?;
         let inner = self.inner.open(&below).map_err(|error| renamed(error, name))?;
@@ -123,7 +124,7 @@ impl SealedVolume {
         Ok(Some(Unopened::read(inner, name).map_err(|error| renamed(error, name))?.header))
     }
 
-    /// What seals the blob in this form.
+    /// Creates a writer of this form of a blob.
     pub(crate) fn writer(
         &self,
         name: &BlobName,
@@ -137,8 +138,8 @@ impl SealedVolume {
         Ok(Box::new(SealedWriter::new(inner, name.clone(), (sealer, writing), header, Geometry::of(name))))
     }
 
-    /// The blob in whichever form it has. One that gets another meanwhile is looked for again: the new form is there
-    /// before it is counted, and counted before the old one goes.
+    /// Opens a blob in any form. One that changes its form meanwhile is looked up again: the new form exists before it
+    /// is counted, and is counted before the old one is removed.
     pub(crate) fn open_any(&self, name: &BlobName) -> Result<Found, VolumeError> {
         loop {
             let moves = self.moves.count();
@@ -154,7 +155,7 @@ impl SealedVolume {
         }
     }
 
-    /// Whether the name is taken in another form than the one that is written.
+    /// Returns true if the name is taken in a form other than the sealed one.
     fn is_taken(&self, name: &BlobName) -> Result<bool, VolumeError> {
         for form in self.forms().filter(|form| *form != Form::Sealed) {
             let Some(below) = form.of(name) else { continue };
@@ -168,7 +169,7 @@ impl SealedVolume {
     }
 }
 
-/// What cannot have a sealed form.
+/// Error for a name that cannot have a sealed form.
 fn refused(name: &BlobName) -> VolumeError {
     VolumeError::BadAnswer {
         action: "encrypt",
@@ -197,7 +198,7 @@ impl Volume for SealedVolume {
         if self.keys.is_none() {
             return Ok(self.open_any(name)?.blob);
         }
-        // Keys may be changed while it is open, and then it moves.
+        // Keys may change while it is open, and then it moves.
         let (volume, again) = (self.clone(), name.clone());
         let open_again = Box::new(move || volume.open_any(&again));
         let outlives_removal = self.inner.handles_outlive_removal();
@@ -218,13 +219,13 @@ impl Volume for SealedVolume {
             let mut found: Vec<BlobEntry> = Vec::with_capacity(entries.len());
             for (entry, form) in entries.into_iter().filter_map(|entry| self.entry(entry)) {
                 match found.last_mut().filter(|last| last.name == entry.name) {
-                    // On its way from one form to another: the sealed one has come to stay.
+                    // Two forms during a conversion: the sealed one is the final one.
                     Some(last) if form == Form::Sealed => *last = entry,
                     Some(_) => {}
                     None => found.push(entry),
                 }
             }
-            // A page with more behind it has an entry.
+            // A page that is not the last has an entry.
             if !more || !found.is_empty() {
                 return Ok(ListPage { entries: found, more });
             }
@@ -237,7 +238,7 @@ impl Volume for SealedVolume {
             return self.inner.remove(name);
         }
         sealed_name(name).ok_or_else(|| refused(name))?;
-        // (K2) No form is left, and none is made meanwhile.
+        // (K2) Removes all forms, and none can be made meanwhile.
         let _settled = self.moves.settled.read();
         let mut removed = false;
         for form in self.forms() {
@@ -280,7 +281,7 @@ impl Volume for SealedVolume {
     holdfast_volume::pass_on!(discard_unfinished, space, remove_empty_folders, handles_outlive_removal to inner);
 }
 
-/// What the volume below says of a sealed name, said of the name it stands for.
+/// Replaces the sealed name in an error of the volume below by the name it stands for.
 fn renamed(error: VolumeError, name: &BlobName) -> VolumeError {
     match error {
         VolumeError::NotFound { .. } => VolumeError::NotFound { name: name.clone() },

@@ -1,4 +1,5 @@
-//! A blob being sealed. Memory: one page, and up to 256 KiB of sealed ones that go to the volume together.
+//! Sealing a blob while it is written. Memory: one page, and up to 256 KiB of sealed ones that go to the volume
+//! together.
 
 use holdfast_keys::BlobSealer;
 use holdfast_volume::{BlobName, BlobWriter, VolumeError};
@@ -6,27 +7,27 @@ use holdfast_volume::{BlobName, BlobWriter, VolumeError};
 use crate::keys::Writing;
 use crate::layout::{Geometry, SealedHeader};
 
-/// Sealed bytes that are handed over at once.
+/// Sealed bytes handed to the volume at once.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// See [`BlobWriter`].
+/// Seals a blob page by page (see [`BlobWriter`]).
 #[derive(Debug)]
 pub(crate) struct SealedWriter {
     inner: Box<dyn BlobWriter>,
-    /// Of the blob, for errors.
+    /// Name of the blob, for errors.
     name: BlobName,
     sealer: BlobSealer,
-    /// (K3) Until the blob has its name.
+    /// (K3) Held until the blob has its name.
     _writing: Writing,
     header: SealedHeader,
     geometry: Geometry,
-    /// Not sealed yet: a page that is full is held back until it is certain that it is not the last.
+    /// Not sealed yet: a full page is held back until it is known not to be the last.
     page: Vec<u8>,
     number: u64,
-    /// Sealed, and not handed over yet.
+    /// Sealed, but not handed over yet.
     batch: Vec<u8>,
     len: u64,
-    /// After a failure the blob has a hole.
+    /// `true` after a failure: the blob has a hole.
     has_failed: bool,
 }
 

@@ -27,7 +27,7 @@ fn sealed(page: u64, is_last: bool, plain: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Made by another implementation (HKDF, HMAC and AES-GCM of Python's `cryptography`) from the same inputs.
+/// Computed by another implementation (HKDF, HMAC and AES-GCM of Python's `cryptography`) from the same inputs.
 #[test]
 fn golden_pages() {
     assert_eq!(key().id().to_string(), "1e9009b5379a65f6ebd2fb12cf2f1ff5");
@@ -106,7 +106,7 @@ fn numbers_of_pages_only_go_up_and_end_with_the_last() {
     assert_eq!(sealer.seal_page(5, true, &mut Vec::new()), Err(SealError::Ended { page: 5 }));
 }
 
-/// A container's number may be tried again after a crash, a blob may be written again: never with the same key.
+/// A container's number reused after a crash, or a blob written again, never gets the same key.
 #[test]
 fn the_same_blob_written_twice_has_another_key() {
     let write = || {

@@ -37,7 +37,7 @@ fn parse_words(words: &[String]) -> Result<Kit, KitError> {
     Kit::parse(&words.join(" "))
 }
 
-/// The words were made by another implementation of the rule.
+/// The words were computed by another implementation.
 #[test]
 fn golden_words() {
     assert_eq!(words(&counting()).join(" "), WORDS_OF_COUNTING);

@@ -1,12 +1,12 @@
 //! A command whose output is a secret: `age --decrypt`, `gpg --decrypt`, `vault kv get`, `systemd-creds cat`, a cloud's
 //! KMS client.
 //!
-//! [`run`] runs it as it stands, without a shell: program and arguments, one a word, so that no character of a path or a
-//! secret's name means anything; [`run_line`] has a shell run a line of text, such as `age -d key.age | tail -1`. Its input is
-//! empty; what it prints is one line, without blanks around it; what it says on standard error is quoted when it fails.
-//! The command comes from the server's settings, never from a file on a volume.
+//! [`run`] executes a command without a shell: program and arguments, one a word, so that no character of a path or a
+//! secret's name is special; [`run_line`] has a shell execute a line of text, such as `age -d key.age | tail -1`. Its
+//! input is empty; its output is one line, without blanks around it; its standard error is quoted when it fails. The
+//! command comes from the server's settings, never from a file on a volume.
 //!
-//! When its time is over, or it prints too much, it is killed with all of its process group.
+//! On a timeout, or if it prints too much, it is killed with its whole process group.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -20,18 +20,18 @@ use zeroize::Zeroizing;
 
 use crate::secret::SecretBytes;
 
-/// Output at most.
+/// Most bytes of output.
 pub const OUTPUT_MAX_BYTES: usize = 4096;
-/// Of what it says on standard error, so much is quoted.
+/// Most bytes of standard error that are quoted.
 const QUOTED_MAX_BYTES: usize = 1024;
-/// Commands that ask a server elsewhere take seconds.
+/// Time limit: commands that ask a remote server take seconds.
 pub const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// How long a failed command's words are waited for, when something it started has kept its standard error.
+/// How long to wait for a failed command's standard error, if a child of it keeps that open.
 const QUOTE_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether it has ended, once it has closed its output.
+/// Interval of checks whether the command has ended, once it has closed its output.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Why a command gave no secret. Never has what it printed.
+/// Why a command yielded no secret. Never contains its output.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error("the key command is empty")]
@@ -59,18 +59,18 @@ pub fn run(words: &[String], limit: Duration) -> Result<SecretBytes, CommandErro
     run_as(program, words, limit)
 }
 
-/// Has a shell run `line`, for at most `limit`. Errors name the program it begins with, and nothing else of it: the rest may
-/// be secret.
+/// Has a shell run `line`, for at most `limit`. Errors name the program it begins with, and nothing else of it: the
+/// rest may be secret.
 ///
 /// # Errors
 /// [`CommandError`].
 pub fn run_line(line: &str, limit: Duration) -> Result<SecretBytes, CommandError> {
-    // Before a program there may be variables for it.
+    // The program may be preceded by variables.
     let program = line.split_whitespace().find(|word| !word.contains('=')).ok_or(CommandError::Empty)?;
     run_as(program, &["/bin/sh", "-c", line].map(str::to_owned), limit)
 }
 
-/// Runs `words`, which errors call `name`.
+/// Runs `words`; errors call the command `name`.
 fn run_as(name: &str, words: &[String], limit: Duration) -> Result<SecretBytes, CommandError> {
     let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
     let deadline = Instant::now() + limit;
@@ -79,7 +79,7 @@ fn run_as(name: &str, words: &[String], limit: Duration) -> Result<SecretBytes, 
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own: what it started ends with it.
+        // A process group of its own, so that its children are killed with it.
         .process_group(0)
         .spawn()
         .map_err(|source| CommandError::Run { program: name.to_owned(), source })?;
@@ -95,7 +95,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     fn finish(mut self) -> Result<SecretBytes, CommandError> {
-        // Standard error is read to its end, so that a command that says much is not stuck.
+        // Standard error is drained, so that a verbose command does not block.
         let said = read_apart(self.child.stderr.take(), QUOTED_MAX_BYTES, true);
         let output = read_apart(self.child.stdout.take(), OUTPUT_MAX_BYTES + 1, false);
         let program = self.program.to_owned();
@@ -122,7 +122,7 @@ impl Running<'_> {
         }
     }
 
-    /// Its output and how it ended; no status when it printed too much. `None`: its time is over.
+    /// Returns its output and exit status; no status if it printed too much. `None`: timeout.
     #[expect(clippy::type_complexity, reason = "used once")]
     fn wait(
         &mut self,
@@ -151,7 +151,7 @@ impl Running<'_> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Ends it and what it started. It may have ended by itself, which is as good.
+    /// Kills it and its children. It may have ended by itself, which is fine.
     fn kill(&mut self) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
@@ -160,8 +160,8 @@ impl Running<'_> {
     }
 }
 
-/// Reads at most `limit` bytes in a thread of its own, and the rest too when it is to be `drained`. The thread ends with
-/// the pipe.
+/// Reads at most `limit` bytes in a thread of its own, and discards the rest if it is to be `drained`. The thread ends
+/// with the pipe.
 fn read_apart(
     pipe: Option<impl Read + Send + 'static>,
     limit: usize,
@@ -172,20 +172,21 @@ fn read_apart(
         let Some(mut pipe) = pipe else { return };
         let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
         let read = pipe.by_ref().take(limit as u64).read_to_end(&mut bytes);
-        // Who waited may have given up.
+        // The receiver may have given up.
         let _ = sender.send(read.map(|_| bytes));
         if drained {
             let _ = io::copy(&mut pipe, &mut io::sink());
         }
     };
-    // Without a thread the receiver is told that there is no sender.
+    // If no thread can be started, the receiver finds its sender gone.
     let _ = thread::Builder::new().name("key-command".to_owned()).spawn(work);
     receiver
 }
 
-/// What it said on standard error, as far as it has; on one line.
+/// Its standard error so far, on one line.
 fn quoted(said: &Receiver<io::Result<Zeroizing<Vec<u8>>>>) -> String {
-    // It has ended or was killed, so its pipe is closed; unless something left its group, which is not waited for.
+    // It has ended or was killed, so its pipe is closed, unless a child left its process group; that one is not waited
+    // for.
     let Ok(Ok(bytes)) = said.recv_timeout(QUOTE_PATIENCE) else { return "no error message".to_owned() };
     let text = String::from_utf8_lossy(&bytes);
     let words: Vec<&str> =

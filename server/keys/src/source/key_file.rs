@@ -2,9 +2,9 @@
 //!
 //! `holdfast-key-1`, a blank, the bits as 64 hexadecimal digits, a blank, a checksum of 8, a line feed.
 //!
-//! A crash while one is made leaves none, and perhaps a file `.NAME.….tmp` beside it with bits that nothing uses: the file
-//! is renamed, so its bits have two names at no time, where the file system can rename without replacing. Two
-//! that make the same one at the same time: one does, the other is told that it exists.
+//! A crash during creation leaves no key file, and perhaps a file `.NAME.….tmp` beside it with bits that nothing uses:
+//! the file is renamed, so its bits never have two names, where the file system can rename without replacing. If two
+//! processes create the same file at the same time, one succeeds, and the other gets [`KeyFileError::Exists`].
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -21,13 +21,13 @@ use crate::layout::crc32c;
 use crate::secret::{KEY_BYTES, RandomError, Secret, SecretRandom};
 
 const BEGIN: &str = "holdfast-key-1 ";
-/// Of a key file, and of its bits in it.
+/// Length of a key file's line.
 const LINE_BYTES: usize = checked_line_bytes(BEGIN, KEY_BYTES);
 const MODE: u32 = 0o600;
-/// Others may neither read nor write it.
+/// Permissions that others must not have.
 const OTHERS: u32 = 0o077;
 
-/// Why a key file is not read or made.
+/// Errors of reading or creating a key file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     #[error("the key file {path} cannot be {action}: {source}")]
@@ -46,23 +46,23 @@ pub enum KeyFileError {
     Random(#[from] RandomError),
 }
 
-/// Makes a key file with new bits, durably. Its folder exists.
+/// Durably creates a key file with new bits. Its folder must exist.
 ///
 /// # Errors
-/// [`KeyFileError::Exists`]: that one is as it was. Any other: there is none, or it is whole and its name may not be
-/// durable.
+/// [`KeyFileError::Exists`]: the existing file is unchanged. Any other: there is no file, or it is intact and its name
+/// may not be durable.
 pub fn create(path: &Path, random: &dyn SecretRandom) -> Result<Secret, KeyFileError> {
     let secret = Secret::random(random)?;
     make(path, &line(&secret), random)?;
     Ok(secret)
 }
 
-/// Makes a file with this line, durably, that only its owner can read. As [`create`].
+/// Durably creates a file with this line that only its owner can read. Same errors as [`create`].
 pub(super) fn make(path: &Path, line: &[u8], random: &dyn SecretRandom) -> Result<(), KeyFileError> {
     let temporary = temporary(path, random)?;
     let made = write(&temporary, line).and_then(|()| rename_new(&temporary, path));
     if made.is_err() {
-        // Its bits are of no use.
+        // Its bits are unused.
         let _ = fs::remove_file(&temporary);
     }
     made.and_then(|()| sync_folder(path)).map_err(|source| match source.kind() {
@@ -80,13 +80,13 @@ pub fn read(path: &Path) -> Result<Secret, KeyFileError> {
     parse(&bytes).ok_or_else(|| KeyFileError::Damaged { path: path.to_owned() })
 }
 
-/// Reads what others cannot: as many bytes, and one more when there are more.
+/// Reads a file that others cannot access: up to `most` bytes, and one more if it is longer.
 pub(super) fn read_up_to(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => KeyFileError::Missing { path: path.to_owned() },
         _ => KeyFileError::Io { path: path.to_owned(), action: "read", source },
     };
-    // A pipe that no one writes to would be waited for.
+    // Without this flag a pipe without a writer would block.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let found = file.metadata().map_err(failed)?;
@@ -97,18 +97,18 @@ pub(super) fn read_up_to(path: &Path, most: usize) -> Result<Zeroizing<Vec<u8>>,
     if mode & OTHERS != 0 {
         return Err(KeyFileError::Mode { path: path.to_owned(), mode });
     }
-    // Room for one byte more than it has, so that it is never moved, and a longer one is seen.
+    // Capacity for one byte more, so that it is never reallocated, and a longer file is detected.
     let mut bytes = Zeroizing::new(Vec::with_capacity(most + 1));
     file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 
-/// The line of a secret.
+/// Encodes a secret as a line.
 fn line(secret: &Secret) -> Zeroizing<Vec<u8>> {
     checked_line(BEGIN, secret.expose())
 }
 
-/// `begin`, the bytes as hexadecimal digits, a blank, the checksum of all that, a line feed.
+/// Encodes a line: `begin`, the bytes as hexadecimal digits, a blank, the checksum of all that, a line feed.
 pub(super) fn checked_line(begin: &str, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut line = Zeroizing::new(Vec::with_capacity(checked_line_bytes(begin, bytes.len())));
     line.extend_from_slice(begin.as_bytes());
@@ -120,12 +120,12 @@ pub(super) fn checked_line(begin: &str, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     line
 }
 
-/// How long such a line is.
+/// Length of such a line.
 pub(super) const fn checked_line_bytes(begin: &str, bytes: usize) -> usize {
     begin.len() + 2 * bytes + 1 + 8 + 1
 }
 
-/// Reads such a line, whose line feed may be gone, into all of `bytes`. `None`: it is something else, or damaged.
+/// Decodes such a line, with or without its line feed, into all of `bytes`. `None`: it is something else, or damaged.
 pub(super) fn parse_checked_line(line: &[u8], begin: &str, bytes: &mut [u8]) -> Option<()> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let (digits, checksum) = line.strip_prefix(begin.as_bytes())?.split_at_checked(2 * bytes.len())?;
@@ -138,7 +138,7 @@ pub(super) fn parse_checked_line(line: &[u8], begin: &str, bytes: &mut [u8]) -> 
     from_hex(digits, bytes)
 }
 
-/// The secret of a line, whose line feed may be gone; `None`: it is no such line, or damaged.
+/// Decodes a secret from a line, with or without its line feed; `None`: it is something else, or damaged.
 pub fn parse(line: &[u8]) -> Option<Secret> {
     let mut secret = Secret::zero();
     parse_checked_line(line, BEGIN, secret.expose_mut())?;
@@ -150,7 +150,7 @@ fn push_hex(to: &mut Vec<u8>, bytes: &[u8]) {
     bytes.iter().for_each(|byte| to.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]));
 }
 
-/// `None`: these are no digits of as many bytes.
+/// Returns `None` unless the digits encode exactly that many bytes.
 fn from_hex(digits: &[u8], to: &mut [u8]) -> Option<()> {
     let (pairs, rest) = digits.as_chunks::<2>();
     if pairs.len() != to.len() || !rest.is_empty() {
@@ -163,7 +163,7 @@ fn from_hex(digits: &[u8], to: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// A name beside `path` that no other has.
+/// A unique name beside `path`.
 fn temporary(path: &Path, random: &dyn SecretRandom) -> Result<PathBuf, RandomError> {
     let mut number = [0; 8];
     random.fill(&mut number)?;
@@ -176,16 +176,16 @@ fn temporary(path: &Path, random: &dyn SecretRandom) -> Result<PathBuf, RandomEr
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
     adopt(&file, path)?;
-    // Exactly this mode, whatever the process's mask takes away.
+    // Exactly this mode, whatever the process's umask.
     file.set_permissions(Permissions::from_mode(MODE))?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
-/// Renames a file, and never replaces one. Unlike a file that is made by its name, it is never half there.
+/// Renames a file without replacing another. Unlike a file created under its final name, it is never incomplete.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A file system that cannot: it has two names for a moment.
+        // Fallback of file systems without that: it has two names for a moment.
         Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(from, to).and_then(|()| fs::remove_file(from)),
         renamed => Ok(renamed?),
     }

@@ -1,5 +1,5 @@
-//! Where secrets come from: a key file, one wrapped by a passphrase, or a command that prints one. (A passphrase is typed, a
-//! recovery kit is read by [`crate::kit`].)
+//! Sources of secrets: a key file, one wrapped by a passphrase, or a command that prints one. (A passphrase is typed,
+//! a recovery kit is read by [`crate::kit`].)
 
 pub mod command;
 pub mod key_file;

@@ -1,10 +1,10 @@
-//! A key file that is wrapped by a passphrase: worth nothing without it.
+//! A key file wrapped by a passphrase: useless without it.
 //!
-//! One line as that of a [key file](super::key_file): `holdfast-wrapped-key-1`, a blank, 92 bytes as hexadecimal digits, a
-//! blank, a checksum, a line feed. The bytes are what one guess costs (Argon2id: memory in KiB, passes, lanes; u32 each), a
-//! salt, and the secret, sealed.
+//! One line like that of a [key file](super::key_file): `holdfast-wrapped-key-1`, a blank, 92 bytes as hexadecimal
+//! digits, a blank, a checksum, a line feed. The bytes are the cost of one guess (Argon2id: memory in KiB, passes,
+//! lanes; u32 each), a salt, and the sealed secret.
 //!
-//! A crash while one is made leaves what that of a key file leaves.
+//! A crash during creation leaves the same as for a key file.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ const BEGIN: &str = "holdfast-wrapped-key-1 ";
 const LABEL: &[u8] = b"holdfast wrapped key file v1\0";
 const LINE_BYTES: usize = checked_line_bytes(BEGIN, size_of::<Raw>());
 
-/// Why a secret is not wrapped or unwrapped.
+/// Errors of wrapping or unwrapping a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum WrappedKeyError {
     #[error(transparent)]
@@ -46,10 +46,10 @@ struct Raw {
     wrapped: [u8; WRAPPED_BYTES],
 }
 
-/// What the sealed secret is bound to: all before it.
+/// Length of the part that the sealed secret is bound to: everything before it.
 const BOUND_BYTES: usize = std::mem::offset_of!(Raw, wrapped);
 
-/// A secret that a passphrase opens.
+/// A secret wrapped by a passphrase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrappedKey {
     cost: KdfCost,
@@ -79,7 +79,7 @@ impl WrappedKey {
         Ok(Self { cost, raw })
     }
 
-    /// The secret.
+    /// Unwraps the secret.
     ///
     /// # Errors
     /// [`WrappedKeyError::WrongPassphrase`]; no memory.
@@ -88,11 +88,11 @@ impl WrappedKey {
         wrapping(&outer, &self.raw).unwrap(&self.raw.wrapped)?.ok_or(WrappedKeyError::WrongPassphrase)
     }
 
-    /// Makes its file, durably. Its folder exists.
+    /// Durably creates its file. The folder must exist.
     ///
     /// # Errors
-    /// [`KeyFileError::Exists`]: that one is as it was. Any other: there is none, or it is whole and its name may not be
-    /// durable.
+    /// [`KeyFileError::Exists`]: the existing file is unchanged. Any other: there is no file, or it is intact and its
+    /// name may not be durable.
     pub fn create(&self, path: &Path, random: &dyn SecretRandom) -> Result<(), WrappedKeyError> {
         Ok(make(path, &self.line(), random)?)
     }
@@ -101,10 +101,10 @@ impl WrappedKey {
         checked_line(BEGIN, self.raw.as_bytes())
     }
 
-    /// Of a line, whose line feed may be gone; `None`: it is no such line, or damaged.
+    /// Parses a line, with or without its line feed; `None`: it is something else, or damaged.
     ///
     /// # Errors
-    /// It asks for more than is ever accepted.
+    /// It demands a higher cost than is ever accepted.
     pub fn parse(line: &[u8]) -> Result<Option<Self>, WrappedKeyError> {
         let mut bytes = [0; size_of::<Raw>()];
         if parse_checked_line(line, BEGIN, &mut bytes).is_none() {
@@ -118,7 +118,7 @@ impl WrappedKey {
     /// Reads its file; `None`: it is something else, or damaged.
     ///
     /// # Errors
-    /// As [`super::key_file::read`] and [`WrappedKey::parse`].
+    /// Same as [`super::key_file::read`] and [`WrappedKey::parse`].
     pub fn read(path: &Path) -> Result<Option<Self>, WrappedKeyError> {
         Self::parse(&read_up_to(path, LINE_BYTES)?)
     }
@@ -143,7 +143,7 @@ mod tests {
         SecretBytes::new(text.as_bytes().to_vec())
     }
 
-    /// Made by another implementation from the same inputs.
+    /// Computed by another implementation from the same inputs.
     #[test]
     fn golden_line_of_a_wrapped_key() {
         let secret = Secret::random(&Counting::from(0)).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         );
         let short = WrappedKey::wrap(&secret, &phrase("short"), cheap(), &SystemRandom);
         assert!(matches!(short, Err(WrappedKeyError::ShortPassphrase { found: 5 })), "{short:?}");
-        // A key file is not one, and the other way round.
+        // Neither format is accepted as the other.
         assert!(super::super::key_file::parse(&text).is_none());
         assert_eq!(WrappedKey::parse(b"holdfast-key-1 00 00\n").unwrap(), None);
     }
@@ -199,7 +199,7 @@ mod tests {
             changed[at] ^= 1;
             assert!(!matches!(WrappedKey::parse(&changed), Ok(Some(_))), "byte {at}");
         }
-        // On purpose, with a checksum that fits.
+        // Changed on purpose, with a matching checksum.
         for at in 0..size_of::<Raw>() {
             let mut bytes: [u8; size_of::<Raw>()] = zerocopy::transmute!(wrapped.raw);
             bytes[at] ^= 1;

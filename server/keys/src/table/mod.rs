@@ -1,26 +1,26 @@
 //! The table of keys: slots and all data keys of a repository in one small blob.
 //!
-//! Without a secret it tells how many slots there are, of what kind and with what label, and which owners have how many
-//! data keys. With one it opens everything. It is never changed in place: a changed table is a new one with the next
-//! sequence number, written durably as a whole before the older ones are removed, so a crash leaves the one before.
+//! Without a secret it shows the number, kinds and labels of slots, and how many data keys each owner has. With one it
+//! opens everything. It is never changed in place: a changed table is a new one with the next sequence number, durably
+//! written as a whole before the older ones are removed, so a crash leaves the one before.
 //!
-//! The repository key authenticates all of it: who can write to the volume can put back an older table, or none, but
-//! cannot drop, swap or add a key or a slot. [`KeyTable::sequence`] is for noticing an older one.
+//! The repository key authenticates all of it: an attacker who can write to the volume can restore an older table, or
+//! remove all, but cannot drop, swap or add a key or a slot. [`KeyTable::sequence`] serves to detect an older one.
 //!
-//! A repository that was made without encryption has blobs that are not sealed until reclaim has converted them; only
-//! until then does its table say that these are accepted. Who can write to the volume could otherwise put plain blobs in
-//! the place of sealed ones.
+//! A repository created without encryption has unsealed blobs until reclaim has converted them; only until then does
+//! its table say that these are accepted. Otherwise an attacker who can write to the volume could replace sealed blobs
+//! by plain ones.
 //!
-//! **Rotating the repository key** makes a table with a new key, in which all data keys are wrapped anew at once, so no
-//! state lies between. A slot is taken over only if its secret is at hand, because nothing in a table leads from an
-//! earlier repository key, or an earlier slot, to a later key. (A slot with a key pair, or with a key of its own that the
-//! repository key wraps, would spare typing passphrases; but then anyone who ever saw a repository key would see all later
-//! ones, and a kit that was given up would go on working.) Slots that are not taken over are named, so that the kit is
+//! **Rotating the repository key** creates a table with a new key, in which all data keys are rewrapped at once, so
+//! there is no intermediate state. A slot is kept only if its secret is at hand, because nothing in a table leads from
+//! an earlier repository key, or an earlier slot, to a later key. (A slot with a key pair, or with a key of its own
+//! that the repository key wraps, would spare typing passphrases; but then anyone who ever saw a repository key would
+//! see all later ones, and a discarded kit would go on working.) Slots that are not kept are named, so that the kit is
 //! exported and passphrases are added again.
 //!
-//! What rotation cannot do: an older table still opens with an older secret, and then gives the data keys it has. So for
-//! a destroyed namespace to be unreadable, either no older table is left, or no secret that opens one: a key file gets
-//! new bits, the old kit is burnt, and a passphrase is changed for another.
+//! Limits of rotation: an older table still opens with an older secret, and then yields its data keys. So for a
+//! destroyed namespace to be unreadable, there must be no older table left, or no secret that opens one: a key file
+//! gets new bits, the old kit is burnt, and a passphrase is replaced.
 
 mod open;
 
@@ -37,7 +37,7 @@ use crate::slots::{SLOT_BYTES, SLOTS_MAX, Slot, SlotId, SlotInfo, SlotSecret, Un
 
 pub use open::{KeyError, OpenKeys, UnknownKey};
 
-/// Data keys of a repository at most: 4,096 namespaces with 15 keys each are fewer. A table of so many has 9 MiB.
+/// Most data keys of a repository: 4,096 namespaces with 15 keys each are fewer. A table of so many has 9 MiB.
 pub const DATA_KEYS_MAX: usize = 1 << 16;
 
 /// All keys of a repository, locked.
@@ -51,7 +51,7 @@ pub struct KeyTable {
     accepts_plain: bool,
     slots: Vec<Slot>,
     entries: Vec<Entry>,
-    /// By the repository key, over everything else.
+    /// Authentication code of everything else, by the repository key.
     mac: [u8; MAC_BYTES],
 }
 
@@ -65,7 +65,7 @@ impl KeyTable {
         self.key
     }
 
-    /// One more than that of the table it was made of. A new repository's first table has 1.
+    /// Sequence number: one more than that of the table it was made from. A new repository's first table has 1.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -74,7 +74,7 @@ impl KeyTable {
         self.changed_ms
     }
 
-    /// Returns true if the repository may have blobs that are not sealed. Believe it only of a table that was unlocked.
+    /// Returns true if the repository may have unsealed blobs. Trust it only after the table was unlocked.
     pub const fn accepts_plain(&self) -> bool {
         self.accepts_plain
     }
@@ -115,7 +115,7 @@ impl KeyTable {
         }
     }
 
-    /// As bytes.
+    /// Encodes the table.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = body(self);
         bytes.extend_from_slice(&self.mac);
@@ -124,10 +124,10 @@ impl KeyTable {
         bytes
     }
 
-    /// From bytes. What it allocates is bounded by their length, and that by [`KEY_TABLE_MAX_BYTES`].
+    /// Decodes a table. Allocations are bounded by the length of `bytes`, and that by [`KEY_TABLE_MAX_BYTES`].
     ///
     /// # Errors
-    /// [`DecodeError`]. That nothing was changed on purpose is known only once it is unlocked.
+    /// [`DecodeError`]. Deliberate changes are detected only when the table is unlocked.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let damaged = |what: &str| DecodeError::damaged(TABLE_STRUCTURE, what);
         if bytes.len() > KEY_TABLE_MAX_BYTES {
@@ -172,15 +172,16 @@ const LABEL: &[u8] = b"holdfast wrapped data key v1\0";
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = size_of::<RawEntry>();
-/// Bytes that the wrapped key is bound to: all before it, the repository and the repository key's id.
+/// Length of the part that the wrapped key is bound to: everything before it; besides, the repository and the
+/// repository key's id.
 const BOUND_BYTES: usize = std::mem::offset_of!(RawEntry, wrapped);
 
-/// Says whether new blobs are sealed with a data key.
+/// Role of a data key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataKeyState {
-    /// The one of its owner that seals new blobs.
+    /// Seals new blobs; each owner has at most one such key.
     Current,
-    /// Opens blobs that were sealed with it, until none is left.
+    /// Only opens blobs that were sealed with it, until none is left.
     Old,
 }
 
@@ -193,7 +194,7 @@ impl DataKeyState {
     }
 }
 
-/// Facts about a data key that a locked table tells.
+/// Properties of a data key that a locked table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataKeyInfo {
     pub id: DataKeyId,
@@ -216,7 +217,7 @@ struct RawEntry {
     wrapped: [u8; WRAPPED_BYTES],
 }
 
-/// A data key that only the repository key opens.
+/// A wrapped data key, which only the repository key opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     info: DataKeyInfo,
@@ -224,7 +225,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Wraps `key` with a salt of its own. `info.id` is the key's.
+    /// Wraps `key` with a salt of its own. `info.id` must be the key's.
     fn seal(
         info: DataKeyInfo,
         key: &DataKey,
@@ -246,7 +247,7 @@ impl Entry {
         Ok(Self { info, raw })
     }
 
-    /// The data key; `None`: it is not what was wrapped there.
+    /// Unwraps the data key; `None`: it is not the one that was wrapped there.
     fn open(&self, by: &RepositoryKey) -> Result<Option<DataKey>, CryptoError> {
         let secret = wrapping(&self.raw, by, &bound(&self.raw, by)).unwrap(&self.raw.wrapped)?;
         Ok(secret.map(DataKey::new).filter(|key| key.id() == self.info.id))
@@ -275,7 +276,7 @@ impl Entry {
     }
 }
 
-/// Why a data key is not wrapped.
+/// Why a data key was not wrapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum WrapError {
     #[error(transparent)]
@@ -305,7 +306,7 @@ const ACCEPTS_PLAIN: u8 = 1;
 const HEADER_BYTES: usize = size_of::<RawHeader>();
 const CRC_BYTES: usize = size_of::<u64>();
 
-/// Bytes of a table at most: read no more of what claims to be one.
+/// Longest table, in bytes: read no more of a blob that claims to be one.
 pub const KEY_TABLE_MAX_BYTES: usize =
     HEADER_BYTES + SLOTS_MAX * SLOT_BYTES + DATA_KEYS_MAX * ENTRY_BYTES + MAC_BYTES + CRC_BYTES;
 
@@ -351,14 +352,14 @@ fn authenticate(table: &KeyTable, key: &RepositoryKey) -> Result<[u8; MAC_BYTES]
     Ok(crypto::mac(&mac_key, MAC_LABEL, &body(table)))
 }
 
-/// Returns whether one who had `key` wrote it.
+/// Returns true if it was written with `key`.
 fn is_authentic(table: &KeyTable, key: &RepositoryKey) -> Result<bool, CryptoError> {
     Ok(crypto::equal(&table.mac, &authenticate(table, key)?))
 }
 
 type Sections<'a> = (&'a [[u8; SLOT_BYTES]], &'a [[u8; ENTRY_BYTES]], &'a [u8; MAC_BYTES]);
 
-/// Sections between header and checksum; `None`: the length does not fit.
+/// Splits off the sections between header and checksum; `None`: the length does not fit.
 fn sections(bytes: &[u8], slots: usize) -> Option<Sections<'_>> {
     let (keys, mac) = bytes.split_last_chunk::<MAC_BYTES>()?;
     let (slots, entries) = keys.split_at_checked(slots * SLOT_BYTES)?;

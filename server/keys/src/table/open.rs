@@ -13,8 +13,8 @@ use crate::secret::{RandomError, SecretRandom};
 use crate::slots::{NewSlot, SLOTS_MAX, Slot, SlotError, SlotId, SlotInfo, UnlockError};
 use crate::table;
 
-/// A blob is sealed with a data key that this repository has not: it was destroyed, or the blob or the table is another
-/// repository's, or the table is an older one. That is no damage.
+/// A blob is sealed with a data key that is missing here: it was destroyed, or the blob or the table belongs to
+/// another repository, or the table is an older one. The blob is not damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("data key {wanted} is not among the keys under repository key {have}")]
 pub struct UnknownKey {
@@ -22,7 +22,7 @@ pub struct UnknownKey {
     pub have: RepositoryKeyId,
 }
 
-/// Why data keys are not changed. They are then as they were.
+/// Why data keys were not changed. They are unchanged then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error(
@@ -39,8 +39,8 @@ pub enum KeyError {
     Crypto(#[from] CryptoError),
 }
 
-/// A table with its keys. Changes are made in memory: change a clone, write its [`OpenKeys::table`] durably, and only
-/// then use it, so that no blob is ever sealed with a key that is not durable.
+/// A table with its keys, unlocked. Changes are made in memory: change a clone, write its [`OpenKeys::table`] durably,
+/// and only then use it, so that no blob is ever sealed with a key that is not durable.
 #[derive(Debug, Clone)]
 pub struct OpenKeys {
     table: KeyTable,
@@ -49,8 +49,8 @@ pub struct OpenKeys {
 }
 
 impl OpenKeys {
-    /// New keys: a repository key with its first slot, and no data key. `accepts_plain`: the repository has blobs that
-    /// are not sealed.
+    /// Creates new keys: a repository key with its first slot, and no data key. `accepts_plain`: the repository has
+    /// unsealed blobs.
     ///
     /// # Errors
     /// [`SlotError`].
@@ -78,7 +78,7 @@ impl OpenKeys {
         Ok(keys)
     }
 
-    /// Once a slot gave the repository key.
+    /// Unlocks a table with the repository key from a slot.
     pub(super) fn new(table: KeyTable, key: RepositoryKey) -> Result<Self, UnlockError> {
         let forged = UnlockError::Forged { key: table.key };
         if key.id() != table.key || !table::is_authentic(&table, &key)? {
@@ -92,7 +92,7 @@ impl OpenKeys {
         Ok(Self { table, key, data_keys })
     }
 
-    /// To be written.
+    /// The table to be written.
     pub const fn table(&self) -> &KeyTable {
         &self.table
     }
@@ -101,7 +101,7 @@ impl OpenKeys {
         self.table.repository()
     }
 
-    /// What opens blobs that name this key.
+    /// Returns the data key with this id, which opens blobs.
     ///
     /// # Errors
     /// [`UnknownKey`].
@@ -109,14 +109,14 @@ impl OpenKeys {
         self.data_keys.get(&wanted).ok_or(UnknownKey { wanted, have: self.key.id() })
     }
 
-    /// What seals new blobs of `owner`; `None`: it needs [`OpenKeys::add_data_key`] first.
+    /// Returns the data key that seals new blobs of `owner`; `None`: it needs [`OpenKeys::add_data_key`] first.
     pub fn current_for(&self, owner: Owner) -> Option<&Arc<DataKey>> {
         let is_current = |info: &&DataKeyInfo| info.owner == owner && info.state == DataKeyState::Current;
         let info = self.table.data_keys().find(is_current)?;
         self.data_keys.get(&info.id)
     }
 
-    /// A new data key, the current one of `owner`; the one before is old from then on.
+    /// Adds a new current data key of `owner`; the one before becomes an old one.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -143,7 +143,7 @@ impl OpenKeys {
         Ok(id)
     }
 
-    /// Makes the current data key of `owner` an old one: nothing more is sealed with it. `false`: there is none.
+    /// Makes the current data key of `owner` an old one: it seals nothing more. Returns `false` if there is none.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -173,8 +173,8 @@ impl OpenKeys {
         Ok(())
     }
 
-    /// Destroys all data keys of `owner`, and with them whatever they sealed. Returns which. Rotate the repository key
-    /// afterwards: older tables still have them ([`crate::KeyTable`]).
+    /// Destroys all data keys of `owner`, and thereby everything they sealed. Returns their ids. Rotate the repository
+    /// key afterwards: older tables still have them ([`crate::KeyTable`]).
     ///
     /// # Errors
     /// [`KeyError::Crypto`].
@@ -190,7 +190,7 @@ impl OpenKeys {
         Ok(gone)
     }
 
-    /// Nothing that is not sealed is believed from now on, for good. `false`: that was so.
+    /// Permanently stops accepting unsealed blobs. Returns `false` if that was so already.
     ///
     /// # Errors
     /// [`CryptoError`].
@@ -220,7 +220,7 @@ impl OpenKeys {
         Ok(id)
     }
 
-    /// Removes a slot, but never the last. Older tables still have it: rotate the repository key when that matters.
+    /// Removes a slot, but never the last. Older tables still have it: rotate the repository key if that matters.
     ///
     /// # Errors
     /// [`SlotError`].
@@ -237,8 +237,8 @@ impl OpenKeys {
         Ok(())
     }
 
-    /// A new repository key, with a slot for each of `keep`, and all data keys wrapped anew. Returns the slots that none of
-    /// these replaces (by kind and label): they open nothing from now on.
+    /// Creates a new repository key, with a slot for each of `keep`, and rewraps all data keys. Returns the slots that
+    /// none of these replaces (by kind and label): they open nothing from now on.
     ///
     /// # Errors
     /// [`SlotError`].
@@ -259,7 +259,7 @@ impl OpenKeys {
             push_slot(&mut table, &key, new, now_ms, random)?;
         }
         for entry in &mut table.entries {
-            // Every entry was opened, or made, by this.
+            // Every entry was opened, or created, by this process.
             let data_key = self.data_keys.get(&entry.info.id).ok_or(CryptoError)?;
             *entry = Entry::seal(entry.info, data_key, &key, random)?;
         }
@@ -275,7 +275,7 @@ impl OpenKeys {
         &self.key
     }
 
-    /// The table with no current data key of `owner`.
+    /// Returns the table without a current data key of `owner`.
     fn retired(&self, owner: Owner, random: &dyn SecretRandom) -> Result<KeyTable, KeyError> {
         let mut table = self.table.clone();
         for entry in &mut table.entries {
@@ -288,7 +288,7 @@ impl OpenKeys {
         Ok(table)
     }
 
-    /// Takes over a changed table.
+    /// Replaces the table by a changed one.
     fn adopt(&mut self, mut table: KeyTable, now_ms: i64) -> Result<(), CryptoError> {
         close(&mut table, &self.key, now_ms)?;
         self.table = table;
@@ -296,7 +296,7 @@ impl OpenKeys {
     }
 }
 
-/// After every change.
+/// Updates sequence, time and authentication code after a change.
 fn close(table: &mut KeyTable, key: &RepositoryKey, now_ms: i64) -> Result<(), CryptoError> {
     table.sequence = table.sequence.saturating_add(1);
     table.changed_ms = now_ms;

@@ -24,17 +24,17 @@ fn passphrase(text: &str) -> SlotSecret {
     SlotSecret::passphrase(SecretBytes::new(text.as_bytes().to_vec()))
 }
 
-/// The least that Argon2 can do: these tests are not about its cost.
+/// The lowest cost of Argon2: these tests are not about it.
 fn cheap<'a>(secret: &'a SlotSecret, label: &'a str) -> NewSlot<'a> {
     NewSlot { secret, label, cost: KdfCost::new(8, 1, 1).unwrap() }
 }
 
-/// With one slot, the key file of 0x88.
+/// Keys with one slot, the key file of 0x88.
 fn created() -> OpenKeys {
     OpenKeys::create(repository(), &cheap(&key_file(0x88), "disk"), true, 1000, &SystemRandom).unwrap()
 }
 
-/// As another process would read it.
+/// Reads the table as another process would.
 fn reread(keys: &OpenKeys) -> KeyTable {
     KeyTable::decode(&keys.table().encode()).unwrap()
 }
@@ -43,7 +43,7 @@ fn unlocked(keys: &OpenKeys) -> OpenKeys {
     reread(keys).unlock(&key_file(0x88)).unwrap().0
 }
 
-/// Fills in a right checksum, as who means harm would.
+/// Fills in a valid checksum, as an attacker would.
 fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(bytes.len() - 8);
     let crc = crate::layout::crc64(&bytes);
@@ -51,7 +51,7 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Made by another implementation (Python's `cryptography`) from the same inputs.
+/// Computed by another implementation (Python's `cryptography`) from the same inputs.
 #[test]
 fn golden_table() {
     let random = Counting::from(0);
@@ -95,7 +95,7 @@ fn a_wrong_secret_is_told_from_damage_and_names_the_key() {
     assert!(error.to_string().contains(&key.to_string()));
     let error = reread(&keys).unlock(&passphrase("correct horse")).unwrap_err();
     assert_eq!(error, UnlockError::NoSlot { key, kind: SlotKind::Passphrase });
-    // The same bits as the secret of another kind: a kit is no key file.
+    // The same bits as a secret of another kind: a kit is not a key file.
     let kit = SlotSecret::recovery_kit(Secret::from_bytes(&[0x88; 32]));
     assert!(matches!(reread(&keys).unlock(&kit), Err(UnlockError::NoSlot { .. })));
     let wanted = crate::id::DataKeyId([7; 16]);
@@ -134,7 +134,7 @@ fn every_changed_byte_and_every_cut_is_found() {
     assert!(KeyTable::decode(&vec![0; KEY_TABLE_MAX_BYTES + 1]).is_err());
 }
 
-/// Who can write to the volume can make the checksum right, but not the authentication code.
+/// An attacker who can write to the volume can fix the checksum, but not the authentication code.
 #[test]
 fn whatever_is_changed_on_purpose_is_noticed() {
     let mut keys = created();
@@ -202,7 +202,7 @@ fn newer_is_unsupported_and_costs_are_bounded() {
     newer[4] = 2;
     let error = KeyTable::decode(&with_checksum(newer)).unwrap_err();
     assert!(matches!(error, DecodeError::Unsupported { version: 2, supported: 1, .. }));
-    // The second slot's cost: a start must not be made to take more than what is written costs.
+    // The second slot's cost: a start must not be made to spend more than this build writes.
     let mut greedy = good;
     greedy[64 + 176 + 16..][..4].copy_from_slice(&((64_u32 << 10) + 1).to_le_bytes());
     let error = KeyTable::decode(&with_checksum(greedy)).unwrap_err();
@@ -331,7 +331,7 @@ fn nothing_secret_is_shown() {
 }
 
 proptest! {
-    /// Whatever was done to keys, a table that is read again has the same.
+    /// After any changes of keys, a table that is read again has the same ones.
     #[test]
     fn tables_come_back(steps in prop::collection::vec((0_u8..5, 1_u8..4), 0..20)) {
         let mut keys = created();

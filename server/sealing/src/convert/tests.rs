@@ -32,7 +32,7 @@ fn secret() -> SlotSecret {
     SlotSecret::key_file(Secret::from_bytes(&[1; 32]))
 }
 
-/// Bytes without pattern.
+/// Pseudorandom bytes.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let next = || {
@@ -44,7 +44,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// One of each kind: several pieces, less than a page, nothing.
+/// One blob of each kind: several pieces, less than a page, empty.
 fn contents() -> Contents {
     let blobs = [
         (CONTAINER, PIECE_BYTES * 2 + 100),
@@ -60,7 +60,7 @@ fn contents() -> Contents {
         .collect()
 }
 
-/// A repository as it is on a volume.
+/// A repository on a volume.
 struct Scene<V> {
     below: Arc<V>,
     keys: Arc<Keys>,
@@ -69,7 +69,7 @@ struct Scene<V> {
 }
 
 impl<V: Volume + 'static> Scene<V> {
-    /// As a start finds it.
+    /// Opens it as a start does.
     fn open(below: Arc<V>) -> Self {
         let table = read_table(&*below).unwrap().unwrap();
         let (open, _) = table.unlock(&secret()).unwrap();
@@ -85,7 +85,7 @@ impl<V: Volume + 'static> Scene<V> {
         blob.read_vec(&name(text), 0, usize::try_from(blob.len()).unwrap())
     }
 
-    /// Everything is there, once, and reads as it was written.
+    /// Checks that every blob is there, once, and reads as it was written.
     fn holds(&self, contents: &Contents) {
         let mut listed = Vec::new();
         for folder in folders() {
@@ -104,18 +104,18 @@ impl<V: Volume + 'static> Scene<V> {
         }
     }
 
-    /// To the end.
+    /// Converts to the end.
     fn convert(&self) {
         while self.conversion.step(&Around::default()).unwrap() != Converting::Done {}
     }
 
-    /// What lies there, by its form.
+    /// Forms of the blobs on the volume below.
     fn forms(&self) -> Vec<Form> {
         let lists = FOLDERS.map(|folder| holdfast_volume::testing::list(&*self.below, folder));
         lists.into_iter().flatten().map(|entry| Form::parse(&entry.name).1).collect()
     }
 
-    /// All of it is as it is to be in the end.
+    /// Checks the final state of a conversion.
     fn is_converted(&self, contents: &Contents, form: Form) {
         self.holds(contents);
         assert_eq!(self.forms(), vec![form; contents.len()]);
@@ -128,7 +128,7 @@ impl<V: Volume + 'static> Scene<V> {
         }
     }
 
-    /// As `key rotate --data-keys` does, with no server.
+    /// Same as `key rotate --data-keys` without a server.
     fn retire_keys(&self) {
         let owners: Vec<KeyOwner> =
             self.keys.with_table(|table| table.data_keys().map(|key| key.owner).collect());
@@ -154,7 +154,7 @@ impl Room for NoLimit {
     fn sealed(self: Box<Self>, _: u64) {}
 }
 
-/// Lets everything happen; `meanwhile` sees each piece of it.
+/// Permits everything; `meanwhile` is called for each piece.
 #[derive(Default)]
 struct Around<'a> {
     charges: Cell<u64>,
@@ -162,9 +162,9 @@ struct Around<'a> {
     spent_after: Option<u64>,
     stop_after: Option<u64>,
     failed: RefCell<Vec<String>>,
-    /// Blobs removed here that lie in a bucket.
+    /// Blobs removed here that a bucket still has.
     elsewhere: Cell<u64>,
-    /// Names below of removed blobs that lie in a bucket.
+    /// Names below of removed blobs that a bucket still has.
     still_there: Vec<BlobName>,
 }
 
@@ -210,7 +210,7 @@ impl Surroundings for Around<'_> {
     }
 }
 
-/// Blobs in the open, and the first table of keys.
+/// Plain blobs, and the first table of keys.
 fn plain() -> MemoryVolume {
     let below = MemoryVolume::new();
     for (name, bytes) in contents() {
@@ -223,7 +223,7 @@ fn plain() -> MemoryVolume {
     below
 }
 
-/// Everything sealed, with keys that are old now.
+/// Blobs that are all sealed with keys that are old now.
 fn outdated() -> MemoryVolume {
     let scene = Scene::open(Arc::new(plain()));
     scene.convert();
@@ -262,14 +262,14 @@ fn all_that_old_keys_sealed_is_sealed_anew_and_they_go() {
     assert_eq!(old.len(), 2);
     scene.convert();
     scene.is_converted(&contents(), Form::Resealed);
-    // And back, the next time.
+    // And back to the first form the next time.
     scene.retire_keys();
     let scene = Scene::open(Arc::clone(&scene.below));
     scene.convert();
     scene.is_converted(&contents(), Form::Sealed);
 }
 
-/// (K2) Wherever power fails, everything is there afterwards, and a later conversion comes to its end.
+/// (K2) After a power failure at any point nothing is lost, and a later conversion finishes.
 #[test]
 fn a_crash_at_any_step_loses_nothing() {
     for (start, form) in [(plain(), Form::Sealed), (outdated(), Form::Resealed)] {
@@ -293,7 +293,7 @@ fn a_crash_at_any_step_loses_nothing() {
     }
 }
 
-/// (K3) Not before the copies of old forms are gone from other places, and without another pass once they are.
+/// (K3) Finishes only after other places have removed their copies of old forms, and then without another pass.
 #[test]
 fn what_lies_elsewhere_in_its_old_form_is_waited_for() {
     for (start, old_keys) in [(plain(), 0), (outdated(), 2)] {
@@ -316,8 +316,8 @@ fn what_lies_elsewhere_in_its_old_form_is_waited_for() {
     }
 }
 
-/// (K2) The bucket has a form under the old data key, and is to remove it once it has the next one. After a restart and
-/// another change of keys that name must not be used for what the bucket lacks.
+/// (K2) The bucket has a form under the old data key, and is to remove it once it has the next one. After a restart
+/// and another change of keys that name must not be reused for a form that the bucket lacks.
 #[test]
 fn a_name_is_not_used_again_before_the_bucket_has_removed_it() {
     let scene = Scene::open(Arc::new(outdated()));
@@ -334,7 +334,7 @@ fn a_name_is_not_used_again_before_the_bucket_has_removed_it() {
     scene.is_converted(&contents(), Form::Sealed);
 }
 
-/// As many charges as a conversion from `start` has.
+/// Number of charges during a conversion from `start`.
 fn charges(start: &MemoryVolume) -> u64 {
     let around = Around::default();
     let scene = Scene::open(Arc::new(start.snapshot()));
@@ -342,7 +342,7 @@ fn charges(start: &MemoryVolume) -> u64 {
     around.charges.get()
 }
 
-/// Does something once, at each moment of a conversion, and looks at what there is then.
+/// Does something once, at each moment of a conversion, and checks the result.
 fn at_each_moment(meanwhile: &dyn Fn(&Scene<MemoryVolume>), then: &Contents) {
     for (start, form) in [(plain(), Form::Sealed), (outdated(), Form::Resealed)] {
         for moment in 1..=charges(&start) {
@@ -362,14 +362,14 @@ fn at_each_moment(meanwhile: &dyn Fn(&Scene<MemoryVolume>), then: &Contents) {
     }
 }
 
-/// (K2) What is removed while it is sealed anew does not come back.
+/// (K2) A blob removed while it is sealed anew does not come back.
 #[test]
 fn what_is_removed_meanwhile_stays_away() {
     let without = contents().into_iter().filter(|(name, _)| name != CONTAINER).collect();
     at_each_moment(&|scene| scene.volume.remove(&name(CONTAINER)).unwrap(), &without);
 }
 
-/// (K2) A name that is used again meanwhile is that of the new blob.
+/// (K2) A name reused meanwhile belongs to the new blob.
 #[test]
 fn what_is_written_again_meanwhile_stays() {
     let mut with = contents();
@@ -387,7 +387,7 @@ fn what_is_written_again_meanwhile_stays() {
 fn readers_and_listings_see_everything_at_each_moment() {
     let look = |scene: &Scene<MemoryVolume>| {
         scene.holds(&contents());
-        // A name is taken in whichever form.
+        // A name counts as taken in any form.
         for name in contents().keys() {
             let taken = scene.volume.create_for(&self::name(name), OWNER);
             assert!(matches!(taken, Err(VolumeError::Exists { .. })), "{name}");
@@ -396,8 +396,8 @@ fn readers_and_listings_see_everything_at_each_moment() {
     at_each_moment(&look, &contents());
 }
 
-/// (K3) Keys may be changed at any moment, also while a blob is being written that no pass sees yet: it is read afterwards,
-/// and its key goes once it is sealed anew, too.
+/// (K3) Keys may change at any moment, also while a blob is being written that no pass sees yet: it stays readable,
+/// and its key is dropped, too, once it was sealed anew.
 #[test]
 fn keys_change_while_blobs_are_written() {
     const NEW: &str = "points/a/b/z.1";
@@ -432,7 +432,7 @@ fn keys_change_while_blobs_are_written() {
     }
 }
 
-/// What a stop leaves half done, and steps that are short, cost no more than time.
+/// Stops and short steps at any moment cost nothing but time.
 #[test]
 fn steps_and_stops_at_each_moment_go_on() {
     for (start, form) in [(plain(), Form::Sealed), (outdated(), Form::Resealed)] {
@@ -452,7 +452,7 @@ fn steps_and_stops_at_each_moment_go_on() {
     }
 }
 
-/// (K3) As long as something cannot be read, plain blobs and old keys are still accepted.
+/// (K3) While a blob cannot be read, plain blobs and old keys are still accepted.
 #[test]
 fn what_cannot_be_read_is_left_and_nothing_is_given_up() {
     let scene = Scene::open(Arc::new(outdated()));
@@ -474,7 +474,7 @@ fn what_cannot_be_read_is_left_and_nothing_is_given_up() {
 
     let faulty = Arc::new(Faulty::new(plain()));
     let scene = Scene::open(Arc::clone(&faulty));
-    // The first is that of the table of keys.
+    // The first read is that of the table of keys.
     faulty.fail_next(OpKind::Read, 2, Fault::Io);
     assert_eq!(scene.conversion.step(&Around::default()).unwrap(), Converting::Left(1));
     assert!(read_table(&*faulty).unwrap().unwrap().accepts_plain());
@@ -483,12 +483,12 @@ fn what_cannot_be_read_is_left_and_nothing_is_given_up() {
     scene.is_converted(&contents(), Form::Sealed);
 }
 
-/// (K2) A read that went wrong unnoticed does not replace what is right.
+/// (K2) An undetected bad read does not replace a good form.
 #[test]
 fn what_reads_differently_is_not_replaced() {
     let faulty = Arc::new(Faulty::new(plain()));
     let scene = Scene::open(Arc::clone(&faulty));
-    // The first is that of the table of keys.
+    // The first read is that of the table of keys.
     faulty.fail_next(OpKind::Read, 2, Fault::Torn);
     let error = scene.conversion.step(&Around::default()).unwrap_err();
     assert!(matches!(error, ConvertError::Different { .. }), "{error}");
@@ -498,13 +498,13 @@ fn what_reads_differently_is_not_replaced() {
     scene.is_converted(&contents(), Form::Sealed);
 }
 
-/// Failed writes are told, and tried again by a later step.
+/// Failed writes are reported, and retried by a later step.
 #[test]
 fn writes_that_fail_are_told() {
     for kind in [OpKind::Create, OpKind::Append, OpKind::Seal, OpKind::Remove] {
         let faulty = Arc::new(Faulty::new(outdated()));
         let scene = Scene::open(Arc::clone(&faulty));
-        // The first are those of the table of keys.
+        // The first writes are those of the table of keys.
         faulty.fail_next(kind, 3, Fault::Full);
         let around = Around::default();
         scene.conversion.step(&around).unwrap_err();
@@ -514,8 +514,8 @@ fn writes_that_fail_are_told() {
     }
 }
 
-/// How fast it is: `HOLDFAST_BENCH_DIR=FOLDER cargo test --release -p holdfast-sealing --lib -- --ignored \
-/// --nocapture speed_of_a_conversion`, on a disk of some importance with 4 GiB free.
+/// Speed of a conversion: `HOLDFAST_BENCH_DIR=FOLDER cargo test --release -p holdfast-sealing --lib -- --ignored
+/// --nocapture speed_of_a_conversion`, on a real disk with 4 GiB free.
 #[test]
 #[ignore = "takes its time; its figures are for machines that do nothing else"]
 fn speed_of_a_conversion() {

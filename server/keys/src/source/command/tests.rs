@@ -1,6 +1,6 @@
 use super::*;
 
-/// No test waits for it.
+/// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(600);
 
 fn shell(script: &str, limit: Duration) -> Result<SecretBytes, CommandError> {
@@ -18,7 +18,7 @@ fn what_a_command_prints_is_the_secret() {
         shell("head -c 4096 /dev/zero | tr '\\0' x", LONG).unwrap().expose(),
         [b'x'; OUTPUT_MAX_BYTES]
     );
-    // Its input is empty, and what it says beside is not the secret.
+    // Its input is empty, and standard error is not part of the secret.
     assert_eq!(shell("cat; echo warning >&2; echo fine", LONG).unwrap().expose(), b"fine");
 }
 
@@ -43,7 +43,7 @@ fn a_command_that_is_not_there_is_named() {
     assert!(matches!(run(&[], LONG), Err(CommandError::Empty)));
 }
 
-/// Not the shell that ran it, and nothing of it that may be secret.
+/// Errors do not name the shell, nor any part of the line that may be secret.
 #[test]
 fn errors_name_the_program_of_a_line() {
     assert_eq!(run_line("echo fine | cat", LONG).unwrap().expose(), b"fine");
@@ -69,7 +69,7 @@ fn nothing_several_lines_and_too_much_are_no_secret() {
     assert!(matches!(shell("cat /dev/zero", LONG), Err(CommandError::TooMuch { .. })));
 }
 
-/// However it hangs: with its output open, closed, or held by what it started.
+/// Any way to hang: with its output open, closed, or held open by a child.
 #[test]
 fn a_command_that_hangs_is_ended_with_all_it_started() {
     let folder = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ fn a_command_that_hangs_is_ended_with_all_it_started() {
         format!("sleep 1000 & {note}; trap '' TERM; wait; wait"),
     ] {
         let _ = std::fs::remove_file(&path);
-        // However short: as long as the shell takes to note whom it started.
+        // Even the shortest limit: as long as the shell takes to write its child's id.
         let mut limit = Duration::from_millis(200);
         let started = loop {
             assert!(matches!(shell(&script, limit), Err(CommandError::Late { .. })), "{script}");
@@ -94,7 +94,7 @@ fn a_command_that_hangs_is_ended_with_all_it_started() {
     }
 }
 
-/// Whether a process is gone, or dead and not yet waited for; waits for what was killed to be so.
+/// Returns true once a process is gone, or dead and not reaped; waits for that.
 fn has_ended(number: &str) -> bool {
     let is_gone = || match std::fs::read_to_string(format!("/proc/{number}/stat")) {
         Ok(text) => text.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])),

@@ -8,7 +8,7 @@ fn names(folder: &Path) -> Vec<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// The checksum was made by another implementation of CRC-32C.
+/// The checksum was computed by another implementation of CRC-32C.
 #[test]
 fn golden_line() {
     let secret = Secret::random(&Counting::from(0)).unwrap();
@@ -68,7 +68,7 @@ fn of_many_that_make_a_key_file_one_does() {
         let make = || {
             together.wait();
             let made = create(&path, &SystemRandom);
-            // No matter which thread made it, it is whole as soon as it is there.
+            // Whichever thread created it, it is complete as soon as it exists.
             (made, read(&path).unwrap())
         };
         let makers: Vec<_> = (0..MAKERS).map(|_| scope.spawn(make)).collect();

@@ -1,10 +1,10 @@
-//! What readers hold open, and find, while blobs get other forms.
+//! Readers that hold blobs open, or open them, while their forms change.
 
 use std::sync::Weak;
 
 use super::*;
 
-/// Knows what is open.
+/// A volume that keeps track of open blobs.
 #[derive(Debug)]
 struct Tracking(MemoryVolume, Mutex<Vec<(BlobName, Weak<Tracked>)>>);
 
@@ -12,7 +12,7 @@ struct Tracking(MemoryVolume, Mutex<Vec<(BlobName, Weak<Tracked>)>>);
 struct Tracked(Arc<dyn Blob>);
 
 impl Tracking {
-    /// What is open that was removed: its room is not free.
+    /// Names of removed blobs that are still open: their space is not freed.
     fn held(&self) -> Vec<String> {
         let is_held =
             |(name, blob): &&(BlobName, Weak<Tracked>)| blob.strong_count() > 0 && self.0.get(name).is_none();
@@ -46,8 +46,8 @@ impl Volume for Tracking {
     holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to 0);
 }
 
-/// (K2) Those who have a blob open go on in its new form, so that the room of the old one is free; and may go on when the blob
-/// is removed.
+/// (K2) Readers with a blob open move to its new form, so that the space of the old one is freed; and may read on when
+/// the blob is removed.
 #[test]
 fn readers_do_not_hold_what_was_removed() {
     for start in [plain(), outdated()] {
@@ -66,7 +66,7 @@ fn readers_do_not_hold_what_was_removed() {
         while scene.conversion.step(&around).unwrap() != Converting::Done {}
         assert_eq!(scene.below.held(), [""; 0]);
         reads();
-        // Again, and those that are open since the time before the first.
+        // Once more, including blobs that were opened before the first conversion.
         scene.retire_keys();
         again(&scene).convert();
         assert_eq!(scene.below.held(), [""; 0]);
@@ -80,14 +80,14 @@ fn readers_do_not_hold_what_was_removed() {
     }
 }
 
-/// With another pass.
+/// Starts another conversion.
 fn again(scene: &Scene<Tracking>) -> Scene<Tracking> {
     let conversion = Conversion::new(scene.volume.clone(), Arc::clone(&scene.keys), folders());
     let (below, keys, volume) = (Arc::clone(&scene.below), Arc::clone(&scene.keys), scene.volume.clone());
     Scene { below, keys, volume, conversion }
 }
 
-/// What is opened while its form is removed is not held either.
+/// A form opened while it is being removed is not held open either.
 #[test]
 fn what_is_opened_meanwhile_is_not_held() {
     let scene = Scene::open(Arc::new(Tracking(plain().snapshot(), Mutex::default())));
@@ -107,7 +107,7 @@ fn what_is_opened_meanwhile_is_not_held() {
     }
 }
 
-/// What is promised is taken note of as it is written.
+/// Written bytes are counted before the reservation is released.
 #[test]
 fn what_is_written_is_counted_before_the_room_goes_back() {
     #[derive(Default)]
@@ -171,7 +171,7 @@ fn what_is_written_is_counted_before_the_room_goes_back() {
     assert_eq!(counted, wanted);
 }
 
-/// A volume whose handles end with what they were opened for, as on S3.
+/// A volume whose handles end when their blob is removed, as on S3.
 #[derive(Debug)]
 struct Brief(MemoryVolume);
 
@@ -217,11 +217,11 @@ fn handles_go_on_where_a_volume_ends_them() {
     }
 }
 
-/// Removes the plain form, whose sealed form was made meanwhile, right before it would be found.
+/// Removes the plain form, after its sealed form was made, right before a reader looks for it.
 #[derive(Debug)]
 struct Racing(MemoryVolume, Moves, BlobName);
 
-/// What the conversion does between two looks.
+/// What the conversion does between the two lookups of a reader.
 type Moves = Mutex<Option<(Arc<crate::volume::Moves>, BlobName, Vec<u8>)>>;
 
 impl Volume for Racing {
@@ -243,7 +243,7 @@ impl Volume for Racing {
     holdfast_volume::pass_on!(create_for, list, remove, discard_unfinished, space to 0);
 }
 
-/// (K2) It goes from plain to sealed after its sealed form was looked for, and before its plain one is.
+/// (K2) A blob becomes sealed after a reader looked for its sealed form, and before it looks for the plain one.
 #[test]
 fn a_blob_that_moves_while_it_is_looked_for_is_found() {
     let start = plain();
