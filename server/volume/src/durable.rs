@@ -22,7 +22,7 @@ use crate::error::is_full;
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// Which half of [`TempFile::publish`] failed; they mean different things to the caller.
+/// Stage at which [`TempFile::publish`] failed; callers treat each differently.
 #[derive(Debug)]
 pub(crate) enum PublishError {
     /// The target exists. The temporary file is gone, nothing else changed.
@@ -48,7 +48,7 @@ impl TempFile {
         Ok(Self { file, path, published: false })
     }
 
-    /// Takes over a file that a test made, to see how failures of the system look.
+    /// Wraps a file made by a test, to simulate failures of the system.
     #[cfg(test)]
     pub(crate) fn over(file: File, path: PathBuf) -> Self {
         Self { file, path, published: false }
@@ -58,7 +58,7 @@ impl TempFile {
         self.file.write_all(bytes)
     }
 
-    /// Makes the file durable under `target`, whose folder is made when it is missing.
+    /// Makes the file durable under `target`, whose folder is created if it is missing.
     pub(crate) fn publish(mut self, target: &Path, folders: &Folders) -> Result<(), PublishError> {
         match self.file.sync_data() {
             Ok(()) => {}
@@ -68,7 +68,7 @@ impl TempFile {
         }
         let parent = target.parent().unwrap_or(target);
         folders.ensure(parent)?;
-        // Opened before the name is given: with no file descriptor left, this fails while nothing is in doubt.
+        // Opened before the rename: with no file descriptor left, this fails while nothing is in doubt.
         let folder = File::open(parent).map_err(|e| PublishError::Before("open the folder of", e))?;
         match rename_without_replacing(&self.path, target) {
             Ok(()) => self.published = true,
@@ -82,7 +82,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.published {
-            // What cannot be removed now is removed at the next start.
+            // If it cannot be removed now, the next start removes it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -110,7 +110,7 @@ impl Folders {
         let mut waiting = vec![self.root.clone()];
         while let Some(folder) = waiting.pop() {
             let entries = match std::fs::read_dir(&folder) {
-                // Not ours, then: `lost+found` belongs to root.
+                // Not created by this server: `lost+found` belongs to root.
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => continue,
                 other => other?,
             };
@@ -126,7 +126,7 @@ impl Folders {
         Ok(())
     }
 
-    /// Removes the folders below `folder` that have nothing in them and are left, the innermost first, durably.
+    /// Durably removes empty folders below `folder` for which `is_left` returns true, innermost first.
     pub(crate) fn remove_empty(&self, folder: &Path, is_left: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         let entries = match std::fs::read_dir(folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -143,7 +143,7 @@ impl Folders {
             if !is_left(&path) {
                 continue;
             }
-            // Who makes it again meanwhile flushes it again.
+            // Whoever creates it again flushes it again.
             let mut durable = self.durable.lock();
             match std::fs::remove_dir(&path) {
                 Ok(()) => {
@@ -184,7 +184,7 @@ impl Folders {
     }
 }
 
-/// Makes one folder; one that is there already is fine.
+/// Creates a folder unless it exists.
 pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(FOLDER_MODE).create(path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
@@ -224,8 +224,8 @@ fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// What every file system with hard links can: between the two steps the file has both names, and a crash
-/// there leaves a temporary name that start-up removes.
+/// Fallback for file systems with hard links: between the two steps the file has both names, and a crash there leaves
+/// a temporary name that start-up removes.
 fn link_then_unlink(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::hard_link(from, to)?;
     std::fs::remove_file(from)

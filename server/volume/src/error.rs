@@ -1,5 +1,5 @@
-//! What a volume can fail with. Callers ask an error questions rather than match its variants: a new variant
-//! then answers for itself everywhere.
+//! Errors of a volume. Callers ask an error questions rather than match its variants: a new variant then answers for
+//! itself everywhere.
 
 use std::error::Error;
 use std::fmt;
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 
 use crate::BlobName;
 
-/// What lies below an error: an [`io::Error`], or whatever a remote volume's client reports.
+/// Cause of an error: an [`io::Error`], or an error of a remote volume's client.
 pub type Cause = Box<dyn Error + Send + Sync + 'static>;
 
-/// Why a volume did not do what was asked.
+/// Errors of a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     #[error("{name} does not exist")]
@@ -24,8 +24,7 @@ pub enum VolumeError {
     Full { name: String, source: Cause },
     #[error("{name} ends at byte {len}; {wanted} bytes at offset {offset} were asked for")]
     OutOfRange { name: BlobName, len: u64, offset: u64, wanted: u64 },
-    /// A local flush failed. What was written may or may not be on the disk: after it, nothing may be retried
-    /// or trusted until a restart.
+    /// A local flush failed. The data may or may not be on the disk: nothing may be retried or trusted until a restart.
     #[error("cannot make {name} durable: {source}")]
     NotDurable { name: String, source: Cause },
     /// A local disk refused a write. What it did with this one and with earlier ones that it only buffered is
@@ -55,30 +54,30 @@ pub enum VolumeError {
     BadAnswer { action: &'static str, name: String, found: String },
 }
 
-/// The cause of a [`VolumeError::NotReadableNow`] that no waiting ends: what opens the object is not among the keys.
+/// Cause of a [`VolumeError::NotReadableNow`] that waiting does not cure: the key of the object is missing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct MissingKey(Cause);
 
-/// The cause of a [`VolumeError::NotReadableNow`]: it lies in an archive.
+/// Cause of a [`VolumeError::NotReadableNow`]: the object is archived.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Archived(Cause);
 
-/// The cause of a [`VolumeError::Io`]: what was read is not what was written, and reading it again will not change that.
+/// Cause of a [`VolumeError::Io`]: the bytes read are not those written, and reading again will not change that.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Altered(Cause);
 
 impl VolumeError {
-    /// What was read of the object is not what was written: `source` says what shows it. Callers treat it as a disk that
-    /// does not give it back, unless they ask whether it is [proved](Self::proves_damage).
+    /// The bytes read of the object are not those written; `source` gives the evidence. Callers treat it as a disk
+    /// that does not give the object back, unless they ask whether it is [proved](Self::proves_damage).
     pub fn altered(name: &BlobName, source: impl Into<Cause>) -> Self {
         Self::Io { action: "decrypt", name: name.to_string(), source: Altered(source.into()).into() }
     }
 
-    /// Whether the object was read, and is not what was written. A disk that does not answer proves nothing: it may answer
-    /// the next time.
+    /// Returns true if the object was read, and is not what was written. A disk that does not answer proves nothing:
+    /// it may answer the next time.
     #[must_use]
     pub fn proves_damage(&self) -> bool {
         match self {
@@ -88,30 +87,31 @@ impl VolumeError {
         }
     }
 
-    /// The object is there, in an archive from which it must be brought back first: `source` says how.
+    /// The object is archived and must be thawed first; `source` says how.
     pub fn archived(name: &impl fmt::Display, source: impl Into<Cause>) -> Self {
         Self::NotReadableNow { name: name.to_string(), source: Archived(source.into()).into() }
     }
 
-    /// Whether the object lies in an archive: it can be read once it was brought back.
+    /// Returns true if the object is archived: it can be read once it was thawed.
     #[must_use]
     pub fn is_archived(&self) -> bool {
         matches!(self, Self::NotReadableNow { source, .. } if source.is::<Archived>())
     }
 
-    /// The object is there, and the key that it was sealed with is not: `source` names it.
+    /// The object exists, but the key it was sealed with is missing; `source` names it.
     pub fn without_key(name: &BlobName, source: impl Into<Cause>) -> Self {
         Self::NotReadableNow { name: name.to_string(), source: MissingKey(source.into()).into() }
     }
 
-    /// Whether only a key that is not here opens the object: who looks at many goes on with the others.
+    /// Returns true if only a missing key keeps the object from being read: a walk over many objects continues
+    /// with the others.
     #[must_use]
     pub fn lacks_key(&self) -> bool {
         matches!(self, Self::NotReadableNow { source, .. } if source.is::<MissingKey>())
     }
 
-    /// Whether the same call may succeed soon, with nothing changed by anyone but time. When it also
-    /// [may have written](Self::may_have_written), only an idempotent call may be repeated.
+    /// Returns true if the same call may succeed soon, by waiting alone. If the error also [may have
+    /// written](Self::may_have_written), only an idempotent call may be repeated.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -128,7 +128,7 @@ impl VolumeError {
         }
     }
 
-    /// Whether the change that was asked for may have happened, in full or in part, although the call failed.
+    /// Returns true if the requested change may have happened, in full or in part, although the call failed.
     #[must_use]
     pub const fn may_have_written(&self) -> bool {
         match self {
@@ -144,8 +144,7 @@ impl VolumeError {
         }
     }
 
-    /// Whether this says only that the object cannot be read now, and so nothing about its being damaged or
-    /// missing.
+    /// Returns true if the object merely cannot be read now: it may be neither damaged nor missing.
     #[must_use]
     pub const fn is_unreadable_now(&self) -> bool {
         match self {
@@ -168,15 +167,15 @@ impl VolumeError {
         self.is_unreadable_now() && !self.lacks_key() && !self.is_archived()
     }
 
-    /// Whether there was no room; the same call may succeed once there is.
+    /// Returns true if there was no space; the same call may succeed once there is.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. })
     }
 
-    /// Whether nothing more may be written to this volume until a restart has looked at what is there. Only a
-    /// local disk does this: after a failed flush the kernel may drop what it could not write and report the
-    /// next flush as a success. A remote volume that does not answer has lost nothing it acknowledged.
+    /// Returns true if nothing more may be written to this volume until a restart has checked its contents. Only local
+    /// disks return such errors: after a failed flush the kernel may drop what it could not write and report the next
+    /// flush as a success. A remote volume that does not answer has lost nothing it acknowledged.
     #[must_use]
     pub const fn poisons_writes(&self) -> bool {
         match self {
@@ -193,7 +192,7 @@ impl VolumeError {
         }
     }
 
-    /// `source` met while changing `name` on a local disk, before anything became visible under it.
+    /// Converts an error from changing `name` on a local disk, before anything became visible under it.
     pub(crate) fn writing(action: &'static str, name: &impl fmt::Display, source: io::Error) -> Self {
         let name = name.to_string();
         if is_full(&source) {
@@ -205,7 +204,7 @@ impl VolumeError {
         }
     }
 
-    /// `source` met while opening, reading or listing `name` on a local disk.
+    /// Converts an error from opening, reading or listing `name` on a local disk.
     pub(crate) fn reading(action: &'static str, name: &impl fmt::Display, source: io::Error) -> Self {
         let name = name.to_string();
         if is_transient(&source) {
@@ -218,12 +217,12 @@ impl VolumeError {
     }
 }
 
-/// No room, or no quota, left.
+/// Returns true if there is no space, or no quota, left.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// The process or the system has no file descriptor left. It says nothing about any file.
+/// Returns true if the process or the system has no file descriptor left, which says nothing about any file.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }

@@ -1,14 +1,14 @@
-//! Where blobs live. The only code that touches files; everything above it sees named, immutable blobs that
-//! appear whole and durable, or not at all.
+//! Storage of blobs. The only code that touches files; the layers above see named, immutable blobs that appear whole
+//! and durable, or not at all.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `volume.rs` | the trait [`Volume`]: the contract, exact enough to implement another volume from; [`BlobWriter`] and [`Blob`]; [`list_all`], which walks a listing page by page |
 //! | `error.rs` | [`VolumeError`] and the questions callers ask of it |
-//! | `remote.rs` | a volume far away, which does more than the trait; how long an object must stay there |
+//! | `remote.rs` | the trait [`RemoteVolume`]: operations of a remote volume beyond those of [`Volume`], such as retention |
 //! | `local.rs`, `memory.rs` | volumes that hold blobs: files below a folder, and memory |
 //! | `retry.rs`, `throttle.rs` (with time and randomness for both) | volumes around a volume, one concern each |
-//! | `pass_on.rs` | [`pass_on!`]: what such a volume does not change |
+//! | `pass_on.rs` | [`pass_on!`]: delegates methods that such a volume does not change |
 //! | `testing/` | with the feature `testing`: the conformance suite, the faulty volume, a manual timer |
 //!
 //! A new kind of volume implements the three traits and runs `testing::volume_suite`.

@@ -34,13 +34,12 @@ pub struct LocalVolume {
 }
 
 impl LocalVolume {
-    /// Opens the volume in the folder `root`, which is made (mode 0700) when it is missing. Makes durable what an
-    /// earlier process named but did not live to flush; what it left unfinished stays until
-    /// [`Volume::discard_unfinished`].
+    /// Opens the volume in the folder `root`, which is created (mode 0700) if it is missing. Makes blobs durable that
+    /// an earlier process named but did not flush; its unfinished blobs stay until [`Volume::discard_unfinished`].
     ///
     /// # Errors
-    /// [`VolumeError::Io`], [`VolumeError::NotReadableNow`] or [`VolumeError::Unavailable`] when the folder cannot
-    /// be made, reached or made durable.
+    /// [`VolumeError::Io`], [`VolumeError::NotReadableNow`] or [`VolumeError::Unavailable`] when the folder cannot be
+    /// created, reached or made durable.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, VolumeError> {
         let root = root.into();
         let io = |source| VolumeError::reading("open", &root.display(), source);
@@ -55,8 +54,8 @@ impl LocalVolume {
         self.root.join(name.as_str())
     }
 
-    /// A file of a name that no other has: what an earlier process left may still be there, and that process may
-    /// have had the same number (in a container it is always 1).
+    /// Creates a file of a unique name: an earlier process may have left files, and may have had the same process id
+    /// (in a container it is always 1).
     fn temp_file(&self) -> io::Result<TempFile> {
         loop {
             let number = self.next_temp.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +89,7 @@ impl Volume for LocalVolume {
     fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>, VolumeError> {
         let opened = File::open(self.path_of(name)).and_then(|file| {
             let metadata = file.metadata()?;
-            // A folder opens, but is no blob.
+            // A folder opens, but is not a blob.
             if metadata.is_file() { Ok((file, metadata.len())) } else { Err(ErrorKind::NotFound.into()) }
         });
         match opened {
@@ -105,7 +104,7 @@ impl Volume for LocalVolume {
         after: Option<&BlobName>,
         limit: NonZeroUsize,
     ) -> Result<ListPage, VolumeError> {
-        // One more than asked for tells whether there is more.
+        // Requests one more, to learn whether there are further entries.
         let found = walk::first_blobs(&self.root, prefix, after, limit.get().saturating_add(1));
         found
             .map(|found| ListPage::cut(found, limit))
@@ -143,7 +142,7 @@ impl Volume for LocalVolume {
             .map_err(|e| VolumeError::reading("stat", &self.root.display(), e.into()))?;
         Ok(Some(Space {
             total_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
-            // What an unprivileged process may still use.
+            // Space that an unprivileged process may still use.
             free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
         }))
     }
@@ -167,7 +166,7 @@ impl Volume for LocalVolume {
     }
 }
 
-/// [`VolumeError::NotFound`] when `source` says so, what `other` makes of it otherwise.
+/// Returns [`VolumeError::NotFound`] if `source` says so, otherwise the result of `other`.
 fn missing_or(
     name: &BlobName,
     source: io::Error,
@@ -188,7 +187,7 @@ struct LocalWriter {
     temp: TempFile,
     folders: Arc<Folders>,
     buffer: Vec<u8>,
-    /// Without the buffer.
+    /// Bytes written, without the buffer.
     written_bytes: u64,
     /// An append failed, so the file may have a hole: it must never be sealed.
     failed: bool,
@@ -262,7 +261,8 @@ impl Blob for LocalBlob {
     }
 
     fn drop_cached(&self) {
-        // What is sealed is on the disk, so that every page goes but those in use at this moment. Where it fails nothing does.
+        // A sealed blob is on the disk, so all its pages can be dropped but those in use at this moment. A
+        // failure is ignored.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
     }
 
@@ -271,7 +271,7 @@ impl Blob for LocalBlob {
         check_range(&self.name, self.len, offset, wanted)?;
         self.file.read_exact_at(buffer, offset).map_err(|source| {
             if source.kind() == ErrorKind::UnexpectedEof {
-                // The file was cut while it was open.
+                // The file was truncated while it was open.
                 let len = self.file.metadata().map_or(0, |metadata| metadata.len());
                 VolumeError::OutOfRange { name: self.name.clone(), len, offset, wanted }
             } else {

@@ -35,7 +35,7 @@ impl MemoryVolume {
     }
 }
 
-/// For tests; see [`crate::testing`].
+/// Access for tests; see [`crate::testing`].
 #[cfg(any(test, feature = "testing"))]
 impl MemoryVolume {
     pub(crate) fn sealed(&self) -> BTreeMap<BlobName, Bytes> {
@@ -46,7 +46,7 @@ impl MemoryVolume {
         self.0.lock().sealed.insert(name, bytes);
     }
 
-    /// Replaces a blob if it is what is `expected`. Whether it was.
+    /// Replaces a blob if its content is `expected`. Returns true if it did.
     pub(crate) fn exchange(&self, name: &BlobName, expected: Option<&str>, bytes: Bytes) -> bool {
         let mut state = self.0.lock();
         let found = state.sealed.get(name).map(|found| String::from_utf8_lossy(found).into_owned());
@@ -168,7 +168,7 @@ impl Blob for MemoryBlob {
     }
 }
 
-/// Fills `buffer` from `bytes` at `offset`, or says what is missing.
+/// Fills `buffer` from `bytes` at `offset`, or fails.
 pub(crate) fn copy_range(
     name: &BlobName,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! What a blob may be called.
+//! Names of blobs.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct BlobName(String);
 
 impl BlobName {
-    /// `None` when the text breaks the rule above.
+    /// Returns `None` if the text breaks the rule above.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Option<Self> {
         let text = text.into();
@@ -25,7 +25,7 @@ impl BlobName {
         &self.0
     }
 
-    /// Whether it lies in `folder`, at any depth.
+    /// Returns true if the blob is in `folder`, at any depth.
     pub fn is_inside(&self, folder: &Self) -> bool {
         self.0.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }

@@ -1,8 +1,8 @@
-//! What a volume around a volume does not change.
+//! Delegation to the volume inside a decorator.
 
-/// The methods of [`Volume`](crate::Volume) and [`RemoteVolume`](crate::RemoteVolume) that a decorator hands to the volume in
-/// its field `inner` as they are: `pass_on!(list, space to inner);` within its `impl`. `tagged`: all that is done with objects
-/// which are changed in place.
+/// Implements the methods of [`Volume`](crate::Volume) and [`RemoteVolume`](crate::RemoteVolume) that a decorator
+/// delegates to the volume in its field `inner`: `pass_on!(list, space to inner);` within its `impl`. `tagged`: all
+/// methods for objects that are changed in place.
 #[macro_export]
 macro_rules! pass_on {
     ($($method:ident),+ to $inner:tt) => {

@@ -1,11 +1,11 @@
-//! A volume far away does more than a [`Volume`]: it tells what lies under a name without sending it, removes many blobs in
-//! one request, and sees to it that an object stays as long as it must.
+//! A remote volume does more than a [`Volume`]: it returns the properties of an object without its content, removes
+//! many blobs in one request, and enforces retention.
 
 use std::fmt;
 
 use crate::{BlobName, Volume, VolumeError};
 
-/// A checksum of a whole blob, as the far side keeps it.
+/// A checksum of a whole blob, as stored by the remote side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlobChecksum {
     /// CRC-64/NVME.
@@ -14,117 +14,117 @@ pub enum BlobChecksum {
     Crc32c(u32),
 }
 
-/// An object under a name.
+/// Properties of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteStat {
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// `None`: the far side keeps none that counts for the whole blob.
+    /// `None`: the remote side keeps none for the whole blob.
     pub checksum: Option<BlobChecksum>,
-    /// Its storage class, in the far side's words, or that of the archive in which a class keeps it; `None`: the usual one.
+    /// Storage class, in the remote side's words, or the archive that a class moved it to; `None`: the usual one.
     pub class: Option<String>,
 }
 
-/// State of an object in an archive: readable or not.
+/// State of an archived object: readable or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Thawed {
     #[default]
     No,
-    /// It was asked for, and is not there yet.
+    /// A thaw was requested, and is not done yet.
     UnderWay,
-    /// Until then, in milliseconds since the Unix epoch.
+    /// Readable until then, in milliseconds since the Unix epoch.
     Until(i64),
 }
 
-/// Facts about an object that the far side tells without sending it.
+/// Properties of an object, including its tag, version and retention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteLook {
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
     pub checksum: Option<BlobChecksum>,
-    /// Another one whenever another object is put under its name.
+    /// Entity tag; changes whenever another object is put under its name.
     pub tag: Option<String>,
-    /// Its storage class, in the far side's words; `None`: the usual one.
+    /// Storage class, in the remote side's words; `None`: the usual one.
     pub class: Option<String>,
     pub thawed: Thawed,
-    /// Which of several objects of its name it is, where the far side keeps those that were replaced.
+    /// Version of the object, where the remote side keeps replaced ones.
     pub version: Option<String>,
-    /// How long it must stay; `None`: it may go, or the far side does not tell.
+    /// Retention; `None`: there is none, or the remote side does not tell.
     pub retained: Option<Retained>,
 }
 
-/// A small object that is changed in place, as it was read.
+/// A small object that is replaced only if unchanged since it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tagged {
     pub bytes: Vec<u8>,
-    /// Another one after each change.
+    /// Entity tag; changes with each replacement.
     pub tag: String,
 }
 
-/// An object, as a listing of everything tells it.
+/// An object in a listing of everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteObject {
     pub name: BlobName,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Another one whenever another object is put under the name, if the far side tells of such.
+    /// Entity tag, if the remote side has such; changes whenever another object is put under the name.
     pub tag: Option<String>,
-    /// Its storage class, in the far side's words; `None`: it has none, or does not tell.
+    /// Storage class, in the remote side's words; `None`: it has none, or does not tell.
     pub class: Option<String>,
 }
 
-/// A page of a listing of everything that lies there, no matter who put it there.
+/// A page of a listing of all objects, whoever put them there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemotePage {
-    /// By name, ascending.
+    /// Objects by name, ascending.
     pub objects: Vec<RemoteObject>,
-    /// Further objects, whose names no blob can have.
+    /// Number of further objects, with names that no blob can have.
     pub strangers: u64,
-    /// Where the next page goes on, unless this was the last one.
+    /// Start of the next page, unless this was the last one.
     pub next: Option<String>,
 }
 
-/// Most that an object changed in place has.
+/// Size limit of an object that is changed in place.
 pub const TAGGED_MAX_BYTES: u64 = 4096;
 
-/// A volume far away.
+/// A remote volume.
 pub trait RemoteVolume: Volume {
-    /// Length, checksum and storage class of the object under `name`, without reading it.
+    /// Returns length, checksum and storage class of the object under `name`, without reading it.
     ///
     /// # Errors
-    /// As [`Volume::open`].
+    /// Same as [`Volume::open`].
     fn stat(&self, name: &BlobName) -> Result<RemoteStat, VolumeError>;
 
-    /// The page behind the name `after` (of a page before) of everything that lies there: one request, and at most 1,000
-    /// objects.
+    /// Returns the page of all objects after the name `after` (from an earlier page): one request, and at most
+    /// 1,000 objects.
     ///
     /// # Errors
-    /// As [`Volume::list`].
+    /// Same as [`Volume::list`].
     fn list_objects(&self, after: Option<&str>) -> Result<RemotePage, VolumeError>;
 
-    /// Removes all of `names` in as few requests as may be; those that are not there count as removed.
+    /// Removes all of `names` in as few requests as possible; missing ones count as removed.
     ///
     /// # Errors
-    /// As [`Volume::remove`]; some may have been removed. Calling it again is safe.
+    /// Same as [`Volume::remove`]; some may have been removed. Calling it again is safe.
     fn remove_all(&self, names: &[BlobName]) -> Result<(), VolumeError>;
 
-    /// An object that is changed in place, of at most [`TAGGED_MAX_BYTES`]; `None`: there is none.
+    /// Reads an object that is changed in place, of at most [`TAGGED_MAX_BYTES`]; `None`: there is none.
     ///
     /// # Errors
-    /// As [`Volume::open`].
+    /// Same as [`Volume::open`].
     fn read_tagged(&self, name: &BlobName) -> Result<Option<Tagged>, VolumeError>;
 
-    /// Its tag alone.
+    /// Returns the tag of an object that is changed in place.
     ///
     /// # Errors
-    /// As [`Volume::open`].
+    /// Same as [`Volume::open`].
     fn tag(&self, name: &BlobName) -> Result<Option<String>, VolumeError>;
 
-    /// Changes it if it still has this tag, or makes it where nothing is (`None`), in one step for everyone. Returns its
-    /// new tag; `None`: it is another by now.
+    /// Replaces the object if it still has this tag, or creates it if there is none (`None`), atomically. Returns its
+    /// new tag; `None`: it was changed by others.
     ///
     /// # Errors
-    /// As [`crate::BlobWriter::seal`].
+    /// Same as [`crate::BlobWriter::seal`].
     fn replace_tagged(
         &self,
         name: &BlobName,
@@ -132,48 +132,48 @@ pub trait RemoteVolume: Volume {
         tag: Option<&str>,
     ) -> Result<Option<String>, VolumeError>;
 
-    /// Whatever is written from now on carries this number: who wrote it.
+    /// Attaches this number, which identifies the writer, to all objects written from now on.
     fn sign_with(&self, number: u64);
 
-    /// All that is told of what lies under `name`, without reading it.
+    /// Returns all properties of the object under `name`, without reading it.
     ///
     /// # Errors
-    /// As [`Volume::open`]; [`VolumeError::BadAnswer`] where there are no storage classes.
+    /// Same as [`Volume::open`]; [`VolumeError::BadAnswer`] if there are no storage classes.
     fn look(&self, name: &BlobName) -> Result<RemoteLook, VolumeError> {
         Err(without_classes("look at", name))
     }
 
-    /// Gives the object with this tag another storage class, in one step: it is never missing.
+    /// Changes the storage class of the object with this tag, atomically: it is never missing.
     ///
     /// # Errors
-    /// As [`crate::BlobWriter::seal`]; [`VolumeError::NotFound`] when it is another by now.
+    /// Same as [`crate::BlobWriter::seal`]; [`VolumeError::NotFound`] when it was replaced.
     fn set_class(&self, name: &BlobName, class: &str, tag: &str) -> Result<(), VolumeError> {
         let _ = (class, tag);
         Err(without_classes("move", name))
     }
 
-    /// Asks for a copy of an object in an archive that can be read for `days`, as fast as `speed` says in the far side's words.
-    /// Where it was asked for before, nothing is asked for twice.
+    /// Requests a copy of an archived object that can be read for `days`, at `speed` in the remote side's words. A
+    /// request in progress is not repeated.
     ///
     /// # Errors
-    /// [`VolumeError::NotFound`]; [`VolumeError::Unavailable`]: nothing was asked for; [`VolumeError::OutcomeUnknown`].
+    /// [`VolumeError::NotFound`]; [`VolumeError::Unavailable`]: nothing was requested; [`VolumeError::OutcomeUnknown`].
     fn ask_thaw(&self, name: &BlobName, days: u32, speed: &str) -> Result<(), VolumeError> {
         let _ = (days, speed);
         Err(without_classes("thaw", name))
     }
 
-    /// Returns whether objects can be made to stay.
+    /// Returns true if objects can be put under retention.
     ///
     /// # Errors
-    /// As [`Volume::open`].
+    /// Same as [`Volume::open`].
     fn can_retain(&self) -> Result<bool, VolumeError> {
         Ok(false)
     }
 
-    /// Makes this version of an object stay for so long. One that must stay for longer, or in another mode, is refused.
+    /// Puts this version of an object under retention. Fails if it has a longer one, or one of another mode.
     ///
     /// # Errors
-    /// [`VolumeError::NotFound`]; as [`crate::BlobWriter::seal`].
+    /// [`VolumeError::NotFound`]; same as [`crate::BlobWriter::seal`].
     fn retain(&self, name: &BlobName, version: &str, wanted: Retained) -> Result<(), VolumeError> {
         let _ = (version, wanted);
         Err(VolumeError::BadAnswer {
@@ -183,22 +183,23 @@ pub trait RemoteVolume: Volume {
         })
     }
 
-    /// As [`RemoteVolume::remove_all`], and where objects that were replaced or removed are kept, all that were ever put under
-    /// these names are removed for good. Returns the names of those that must stay: they are there still, and lie there again if
-    /// others covered them.
+    /// Same as [`RemoteVolume::remove_all`]; where replaced and removed objects are kept, all versions under these
+    /// names are removed for good. Returns the names of those under retention: they still exist, and are current again
+    /// if others covered them.
     ///
     /// # Errors
-    /// As [`RemoteVolume::remove_all`].
+    /// Same as [`RemoteVolume::remove_all`].
     fn remove_for_good(&self, names: &[BlobName]) -> Result<Vec<(BlobName, Hold)>, VolumeError> {
         self.remove_all(names).map(|()| Vec::new())
     }
 
-    /// Brings back the newest object of this name and length that was removed or replaced and is kept: what covers it goes.
-    /// It has this tag; where that is not known, this checksum; where neither is, it is any. Returns true if it is what lies
-    /// there now.
+    /// Restores the newest removed or replaced version of this name and length by removing what covers it. It must
+    /// have this tag; if that is not known, this checksum; if neither is, any will do. Returns true if it is the
+    /// current version now.
     ///
     /// # Errors
-    /// As [`Volume::open`] and [`Volume::remove`]; [`VolumeError::NotReadableNow`] when what covers it must stay.
+    /// Same as [`Volume::open`] and [`Volume::remove`]; [`VolumeError::NotReadableNow`] when what covers it is
+    /// under retention.
     fn uncover(
         &self,
         name: &BlobName,
@@ -210,7 +211,7 @@ pub trait RemoteVolume: Volume {
         Ok(false)
     }
 
-    /// Returns true if all that is put there gets a checksum, which [`RemoteVolume::stat`] tells.
+    /// Returns true if every object gets a checksum, which [`RemoteVolume::stat`] returns.
     fn keeps_checksums(&self) -> bool {
         false
     }
@@ -220,10 +221,10 @@ fn without_classes(action: &'static str, name: &BlobName) -> VolumeError {
     VolumeError::BadAnswer { action, name: name.to_string(), found: "no storage classes".to_owned() }
 }
 
-/// Who may let go of an object before its time.
+/// Who may end the retention of an object early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockMode {
-    /// Users who have a permission for it, which a server should not have.
+    /// Users with a special permission, which a server should not have.
     Governance,
     /// No one.
     Compliance,
@@ -238,19 +239,19 @@ impl fmt::Display for LockMode {
     }
 }
 
-/// How long an object must stay.
+/// Retention of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retained {
     pub mode: LockMode,
-    /// In milliseconds since the Unix epoch, by the clock there.
+    /// End of the retention, in milliseconds since the Unix epoch, by the remote side's clock.
     pub until_ms: i64,
 }
 
-/// Until when an object cannot be removed; the longer one is greater.
+/// How long an object cannot be removed; the longer hold is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
     /// Its retention ends then, in milliseconds since the Unix epoch.
     Until(i64),
-    /// Someone holds it, without an end.
+    /// A legal hold without an end.
     Endless,
 }

@@ -1,4 +1,4 @@
-//! A volume that tries again what time may cure.
+//! A volume that retries calls that may succeed later.
 //!
 //! Only errors that say so ([`VolumeError::is_retryable`]), and only calls that may be repeated without changing
 //! what the caller ends up with:
@@ -23,14 +23,14 @@ use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Random, Space, Timer, V
 /// Successes that pay for one retry.
 const SUCCESSES_PER_RETRY: u32 = 10;
 
-/// How often and how long to try again.
+/// Number of attempts, and waits between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Of one call, the first one included.
+    /// Attempts of one call, including the first.
     pub attempts_max: NonZeroU32,
-    /// The longest first wait; each further one is twice as long at most.
+    /// Upper bound of the first wait; that of each further one doubles.
     pub base_delay: Duration,
-    /// No wait is longer.
+    /// Upper bound of every wait.
     pub max_delay: Duration,
     /// Retries of all calls together while none succeeds; ten successes give one back. A volume that is down
     /// is then asked once a call, not `attempts_max` times, and is not kept down by retries.
@@ -50,7 +50,7 @@ impl Default for RetryPolicy {
     }
 }
 
-/// See the module's text.
+/// A volume that retries (see the module documentation).
 #[derive(Debug)]
 pub struct RetryVolume {
     inner: Arc<dyn Volume>,
@@ -58,7 +58,7 @@ pub struct RetryVolume {
 }
 
 impl RetryVolume {
-    /// Tries again what fails on `inner`.
+    /// Creates a volume that retries calls that fail on `inner`.
     pub fn new(
         inner: Arc<dyn Volume>,
         policy: RetryPolicy,
@@ -75,7 +75,7 @@ struct Retries {
     policy: RetryPolicy,
     timer: Arc<dyn Timer>,
     random: Arc<dyn Random>,
-    /// In successes: a retry takes [`SUCCESSES_PER_RETRY`], a success puts one back.
+    /// Unit: successes. A retry takes [`SUCCESSES_PER_RETRY`], a success puts one back.
     budget: AtomicU32,
 }
 

@@ -1,5 +1,4 @@
-//! A volume that takes no more than its share of a disk or a network: bytes and requests a second, reads and
-//! writes apart.
+//! A volume limited to its share of a disk or a network: bytes and requests a second, reads and writes separately.
 //!
 //! `open`, `list`, `space` and each `read_at` are requests of reading; `create`, `seal`, `remove` and
 //! `discard_unfinished` of writing. `append` is charged for its bytes only: how many requests a volume makes of
@@ -17,8 +16,8 @@ use crate::{Blob, BlobName, BlobWriter, ListPage, Owner, Space, Volume, VolumeEr
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// Calls may run ahead of the rate by this time. Within any time `t` pass at most
-/// rate × (`t` + 250 ms) and one call more, so a second sees at most 1.25 times the rate and one call.
+/// How far calls may run ahead of the rate. Within any time `t` pass at most rate × (`t` + 250 ms) and one call more,
+/// so a second sees at most 1.25 times the rate and one call.
 const BURST: Duration = Duration::from_millis(250);
 
 /// Limits per second; `None` is without limit.
@@ -28,9 +27,9 @@ pub struct Rates {
     pub requests_per_sec: Option<NonZeroU64>,
 }
 
-/// Rates that may be others at another time of day.
+/// Rates that may change with the time of day.
 pub trait RateSchedule: Send + Sync + fmt::Debug {
-    /// The rates that hold now.
+    /// Returns the rates in force now.
     fn rates(&self) -> Rates;
 }
 
@@ -40,27 +39,27 @@ impl RateSchedule for Rates {
     }
 }
 
-/// A token bucket, kept as the time by which everything that has passed is paid for at the rate of its time. A call begins
-/// as soon as the debt is a burst at most, and then takes all it needs, also more than a burst: later calls wait
-/// for it. So no call is too large to pass, and none has to be cut.
+/// A token bucket, stored as the time by which all past amounts are paid for at the rate of their time. A call begins
+/// as soon as the debt is at most a burst, and then takes all it needs, even more than a burst: later calls wait for
+/// it. So no call is too large to pass, and none has to be split.
 #[derive(Debug, Default)]
 pub struct TokenBucket {
-    /// Up to when what has passed is paid for.
+    /// Time up to which past amounts are paid for.
     paid_until: Mutex<Duration>,
 }
 
 impl TokenBucket {
-    /// Takes `amount` and returns how long to wait before using it. `now`: the time since some beginning.
+    /// Takes `amount` and returns how long to wait before using it. `now`: the time since a fixed moment.
     pub fn take(&self, amount: u64, per_sec: NonZeroU64, now: Duration) -> Duration {
         let cost_nanos = u128::from(amount) * NANOS_PER_SEC / u128::from(per_sec.get());
         let cost = Duration::from_nanos(u64::try_from(cost_nanos).unwrap_or(u64::MAX));
         let mut paid_until = self.paid_until.lock();
-        // Idle time does not add up: what has passed is paid for no further back than now.
+        // Idle time does not accumulate: past amounts are paid for no later than now.
         let begin = (*paid_until).max(now);
         let after = begin.saturating_add(cost);
         assert!(after >= *paid_until, "a token bucket was given back what had been taken");
         *paid_until = after;
-        // A debt of one burst may stand.
+        // A debt of one burst is allowed.
         begin.saturating_sub(now.saturating_add(BURST))
     }
 }
@@ -79,7 +78,7 @@ impl Gate {
         Arc::new(Self { schedule, bytes: TokenBucket::default(), requests: TokenBucket::default(), timer })
     }
 
-    /// Waits until so much may pass.
+    /// Waits until this many requests and bytes may pass.
     fn pass(&self, requests: u64, bytes: u64) {
         let rates = self.schedule.rates();
         let now = self.timer.now();
@@ -92,14 +91,14 @@ impl Gate {
             rates.bytes_per_sec,
             bytes,
         ));
-        // No lock is held here: others queue up behind what this call has taken.
+        // No lock is held here: others queue up behind the amount this call has taken.
         if wait > Duration::ZERO {
             self.timer.sleep(wait);
         }
     }
 }
 
-/// A volume that takes no more than its share of a disk or a network.
+/// A volume limited to its share of a disk or a network.
 #[derive(Debug)]
 pub struct ThrottleVolume {
     inner: Arc<dyn Volume>,
@@ -108,12 +107,12 @@ pub struct ThrottleVolume {
 }
 
 impl ThrottleVolume {
-    /// Lets pass to `inner` what the rates allow.
+    /// Creates a volume that limits calls to `inner` to these rates.
     pub fn new(inner: Arc<dyn Volume>, reads: Rates, writes: Rates, timer: Arc<dyn Timer>) -> Self {
         Self::scheduled(inner, Arc::new(reads), Arc::new(writes), timer)
     }
 
-    /// Lets pass to `inner` what the rates allow at the time.
+    /// Creates a volume that limits calls to `inner` to the rates in force at the time.
     pub fn scheduled(
         inner: Arc<dyn Volume>,
         reads: Arc<dyn RateSchedule>,
@@ -212,7 +211,7 @@ impl Blob for ThrottleBlob {
     }
 }
 
-/// A clock that never goes back, and a way to wait.
+/// A monotonic clock, and a way to wait.
 pub trait Timer: Send + Sync + fmt::Debug {
     /// Time since some fixed moment.
     fn now(&self) -> Duration;
@@ -249,13 +248,13 @@ impl Timer for SystemTimer {
     }
 }
 
-/// A source of numbers to spread waits with. Not for secrets.
+/// A source of random numbers, to spread waits. Not for secrets.
 pub trait Random: Send + Sync + fmt::Debug {
-    /// Any number, each as likely as any other.
+    /// Returns any number, all equally likely.
     fn next_u64(&self) -> u64;
 }
 
-/// Numbers from the standard library's randomly keyed hasher: different in every process and at every call.
+/// Random numbers from the standard library's randomly keyed hasher: different in every process and at every call.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRandom;
 

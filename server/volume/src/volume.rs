@@ -1,4 +1,4 @@
-//! The contract every place for blobs keeps: the trait [`Volume`], blobs being written and read, and listings.
+//! The contract of every volume: the trait [`Volume`], blobs being written and read, and listings.
 //! `testing/suite.rs` checks it.
 
 use std::fmt;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use crate::{BlobName, VolumeError};
 
-/// Room on a volume, in bytes.
+/// Space on a volume, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
     pub total_bytes: u64,
     pub free_bytes: u64,
 }
 
-/// Whose a blob is. A volume that encrypts seals it with its owner's key, and who destroys that key destroys the blob
-/// wherever copies of it lie.
+/// Owner of a blob. A volume that encrypts seals it with its owner's key; destroying that key destroys the blob and
+/// all its copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner([u8; 16]);
 
@@ -29,19 +29,19 @@ impl Owner {
         Self(id)
     }
 
-    /// Its id; zeros for the repository as a whole.
+    /// Id of the namespace; zeros for the repository as a whole.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 }
 
-/// Lengths of the ends of a blob that stay at hand when the rest lies only far away, in bytes.
+/// Lengths of the ends of a blob that stay local when the rest is only remote, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// From its beginning.
+    /// From the beginning.
     pub head: u64,
-    /// To its end.
+    /// To the end.
     pub tail: u64,
 }
 
@@ -75,10 +75,10 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// no file descriptor left), [`VolumeError::WriteFailed`]. After each nothing is visible.
     fn create_for(&self, name: &BlobName, owner: Owner) -> Result<Box<dyn BlobWriter>, VolumeError>;
 
-    /// As [`Volume::create_for`], of a blob that belongs to the repository as a whole.
+    /// Same as [`Volume::create_for`], for a blob that belongs to the repository as a whole.
     ///
     /// # Errors
-    /// As [`Volume::create_for`].
+    /// Same as [`Volume::create_for`].
     fn create(&self, name: &BlobName) -> Result<Box<dyn BlobWriter>, VolumeError> {
         self.create_for(name, Owner::REPOSITORY)
     }
@@ -129,14 +129,14 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// calling again is safe.
     fn discard_unfinished(&self) -> Result<u64, VolumeError>;
 
-    /// Room left; `None` where there is no answer (a bucket).
+    /// Space left; `None` if it is unknown (a bucket).
     ///
     /// # Errors
     /// [`VolumeError::Unavailable`], [`VolumeError::NotReadableNow`], [`VolumeError::Io`].
     fn space(&self) -> Result<Option<Space>, VolumeError>;
 
-    /// Removes the folders below `below` in which nothing is and of which `is_left` says that nothing will be written to them.
-    /// Where blobs lie in no folders, or a volume does not show those of the one below, nothing happens.
+    /// Removes empty folders below `below` for which `is_left` says that nothing will be written to them. A volume
+    /// without folders, or that hides those of the one below, does nothing.
     ///
     /// # Errors
     /// Folders cannot be read or removed; some may be left.
@@ -153,27 +153,27 @@ pub trait Volume: Send + Sync + fmt::Debug {
     /// decorator answers what the volume inside it answers.
     fn handles_outlive_removal(&self) -> bool;
 
-    /// The part of this volume that lies on this machine, where other blobs lie far away; `None`: all of it is in one place.
+    /// The local part of this volume if other blobs are remote; `None`: all of it is in one place.
     fn here(&self) -> Option<Arc<dyn Volume>> {
         None
     }
 
-    /// Gives up the local copy of a blob that has another far away, proved to be the same; `ends` of it stay at hand.
-    /// Whether it did: `false` where there is no other copy, or none yet. The blob stays what it was for every other call.
+    /// Removes the local copy of a blob after proving that its remote copy is equal; its `ends` stay local. Returns
+    /// `false` if there is no other copy, or none yet. For every other call the blob is unchanged.
     ///
     /// # Errors
-    /// As [`Volume::open`] and [`Volume::remove`]; the blob is there still.
+    /// Same as [`Volume::open`] and [`Volume::remove`]; the blob is still there.
     fn evict(&self, name: &BlobName, ends: Ends) -> Result<bool, VolumeError> {
         let _ = (name, ends);
         Ok(false)
     }
 
-    /// Puts a blob that lies far away alone (see [`Volume::evict`]) into an archive, if there is one for it. Whether it lies
-    /// there now that did not before. It stays what it was for every other call but for reads of more than its ends, which
-    /// may fail with [`VolumeError::NotReadableNow`] from now on ([`VolumeError::is_archived`]).
+    /// Archives a blob that is only remote (see [`Volume::evict`]), if there is an archive. Returns true if this call
+    /// archived it. For every other call the blob is unchanged, but reads of more than its ends may fail with
+    /// [`VolumeError::NotReadableNow`] from now on ([`VolumeError::is_archived`]).
     ///
     /// # Errors
-    /// As [`Volume::open`]; after [`VolumeError::may_have_written`] it may lie there.
+    /// Same as [`Volume::open`]; after [`VolumeError::may_have_written`] it may be archived.
     fn freeze(&self, name: &BlobName) -> Result<bool, VolumeError> {
         let _ = name;
         Ok(false)
@@ -276,25 +276,25 @@ pub trait BlobWriter: Send + fmt::Debug {
     fn seal(self: Box<Self>) -> Result<(), VolumeError>;
 }
 
-/// A blob that lies in an archive, from where it must be brought back before it can be read.
+/// An archived blob, which must be thawed before it can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColdPlace {
-    /// As the place far away knows it.
+    /// Name in the remote place.
     pub name: BlobName,
     /// Length of the blob, in bytes.
     pub len: u64,
-    /// True if a copy that was brought back can be read, for a while.
+    /// True if a thawed copy can be read, for a while.
     pub is_readable: bool,
-    /// True if it is known to lie there: moving it there may have been cut off.
+    /// True if it is known to be archived: the request may have been cut off.
     pub is_certain: bool,
 }
 
 /// A sealed blob. Its bytes never change, so any number of threads may read it at once.
 pub trait Blob: Send + Sync + fmt::Debug {
-    /// Its length in bytes, known since it was opened: no request.
+    /// Length in bytes, known since it was opened: no request.
     fn len(&self) -> u64;
 
-    /// Returns true if it holds nothing.
+    /// Returns true if the blob is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -312,17 +312,17 @@ pub trait Blob: Send + Sync + fmt::Debug {
     /// and [`crate::Volume::handles_outlive_removal`] is false.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), VolumeError>;
 
-    /// Returns true if reading all of it asks nothing of a place far away.
+    /// Returns true if reading all of it sends no request to a remote place.
     fn is_at_hand(&self) -> bool {
         true
     }
 
-    /// Has later reads come from where it lies and not from memory of the operating system, as far as that does what it is
-    /// asked: before what they say is taken for a proof or for damage. A volume around a volume passes it on; one that keeps
-    /// nothing there does nothing.
+    /// Makes later reads come from storage and not from memory of the operating system, as far as that complies: before
+    /// they are taken for a proof or for damage. A decorator passes it on; a volume without such memory does nothing.
     fn drop_cached(&self);
 
-    /// Where it lies if that is an archive, as far as is known. A volume around a volume that has an archive passes it on.
+    /// Returns the blob's place if it is archived, as far as is known. A decorator of a volume with an archive passes
+    /// it on.
     fn cold(&self) -> Option<ColdPlace> {
         None
     }
@@ -340,7 +340,7 @@ impl dyn Blob {
     /// Reads `len` bytes from `offset`. Nothing is allocated for a range that the blob does not have.
     ///
     /// # Errors
-    /// As [`Blob::read_at`].
+    /// Same as [`Blob::read_at`].
     pub fn read_vec(&self, name: &BlobName, offset: u64, len: usize) -> Result<Vec<u8>, VolumeError> {
         check_range(name, self.len(), offset, len as u64)?;
         let mut buffer = vec![0; len];
@@ -353,7 +353,7 @@ impl dyn Blob {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlobEntry {
     pub name: BlobName,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -368,7 +368,7 @@ pub struct ListPage {
 }
 
 impl ListPage {
-    /// The first `limit` of `found`, which are ascending and one more than the page holds when there is more.
+    /// Returns the first `limit` of `found`, which are ascending and one more than the page holds when there are more.
     pub(crate) fn cut(mut found: Vec<BlobEntry>, limit: NonZeroUsize) -> Self {
         debug_assert!(found.is_sorted_by(|a, b| a.name < b.name), "a listing out of order");
         let more = found.len() > limit.get();
@@ -416,7 +416,7 @@ pub const fn list_all<'a>(volume: &'a dyn Volume, prefix: &'a BlobName) -> ListA
     ListAll { volume, prefix, limit: LIST_PAGE_ENTRIES, after: None, page: Vec::new(), more: true }
 }
 
-/// See [`list_all`].
+/// Iterator of [`list_all`].
 #[derive(Debug)]
 #[must_use = "nothing is listed until it is iterated"]
 pub struct ListAll<'a> {
@@ -457,7 +457,7 @@ impl Iterator for ListAll<'_> {
     type Item = Result<BlobEntry, VolumeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // A page that says that there is more is never empty, so this fetches once.
+        // A page that is not the last is never empty, so this fetches once.
         while self.page.is_empty() && self.more {
             if let Err(error) = self.fetch() {
                 return Some(Err(error));

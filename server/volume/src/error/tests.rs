@@ -71,7 +71,7 @@ fn a_cause_is_any_error_and_is_kept() {
     assert!(error.source().unwrap().downcast_ref::<io::Error>().is_some());
 }
 
-/// What the operating system says against what it means for a write, and for a read.
+/// Error codes of the system, and the variants they become for a write and for a read.
 #[test]
 fn errors_of_the_system_are_told_apart() {
     let table = [

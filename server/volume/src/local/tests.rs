@@ -11,7 +11,7 @@ fn name(text: &str) -> BlobName {
     BlobName::new(text).unwrap()
 }
 
-/// A volume whose folder lives as long as it does.
+/// A volume in a temporary folder that is removed with it.
 #[derive(Debug)]
 struct InTempFolder(LocalVolume, #[expect(dead_code, reason = "removed on drop")] tempfile::TempDir);
 
@@ -27,7 +27,7 @@ fn conforms() {
     });
 }
 
-/// (R9) Where the kernel tells whether it would have to read.
+/// (R9) On systems where the kernel tells whether a read would go to the disk.
 #[test]
 fn a_blob_that_is_dropped_is_read_from_the_disk() {
     let folder = tempfile::tempdir_in(".").unwrap();
@@ -64,7 +64,7 @@ fn blobs_survive_reopening_and_unfinished_ones_do_not() {
     assert_eq!(std::fs::read(folder.path().join("containers/0/a")).unwrap(), b"whole");
 }
 
-/// A repository that is being created writes before it discards, and in a container every process has number 1.
+/// A repository being created writes before it discards, and in a container every process has id 1.
 #[test]
 fn what_a_process_of_the_same_number_left_is_in_no_ones_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn a_full_disk_is_full_and_leaves_nothing() {
     assert!(volume.open(&name("x")).is_err());
 }
 
-/// A pipe cannot be flushed: `fdatasync` fails, which must be told apart from a plain I/O error.
+/// A pipe cannot be flushed: `fdatasync` fails, which must be distinguished from a plain I/O error.
 #[test]
 fn a_failed_flush_is_not_durable() {
     let folder = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ fn a_file_that_may_not_be_read_is_there_all_the_same() {
     }
 }
 
-/// Only what is empty and left: a folder that is in use is there for its next blob.
+/// Only folders that are empty and abandoned are removed: one in use is there for its next blob.
 #[test]
 fn empty_folders_go_when_they_are_left() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,7 +199,7 @@ fn empty_folders_go_when_they_are_left() {
     let is_there = |path: &str| folder.path().join(path).exists();
     assert!(!is_there("points/old/a") && is_there("points/old/b/x") && is_there("points/new/c"));
     assert!(!is_there("points/older"));
-    // One that went is made again, durably.
+    // A removed folder is created again, durably.
     put(&volume, "points/older/d/x", b"y");
     assert!(is_there("points/older/d/x"));
     volume.remove_empty_folders(&name("absent"), &is_left).unwrap();

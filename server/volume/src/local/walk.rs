@@ -23,7 +23,7 @@ pub(super) fn first_blobs(
 
 struct Walk<'a> {
     root: &'a Path,
-    /// Empty: from the beginning.
+    /// Position; empty: from the beginning.
     after: &'a str,
     wanted: usize,
     found: Vec<BlobEntry>,
@@ -63,7 +63,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What of a folder can be on the page, ascending.
+    /// Children of a folder that can be on the page, ascending.
     fn children(&self, folder: &BlobName) -> io::Result<Vec<Child>> {
         let entries = match std::fs::read_dir(self.root.join(folder.as_str())) {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -74,7 +74,7 @@ impl Walk<'_> {
         let mut children = Vec::new();
         for entry in entries {
             let entry = entry?;
-            // What could not be a blob's name was put there by others (`lost+found`, an editor's backup).
+            // Files whose names no blob can have were put there by others (`lost+found`, an editor's backup).
             let file_name = entry.file_name();
             let name = file_name.to_str().and_then(|segment| BlobName::new(format!("{folder}/{segment}")));
             let Some(name) = name else { continue };

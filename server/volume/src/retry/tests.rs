@@ -19,7 +19,7 @@ fn policy() -> RetryPolicy {
     }
 }
 
-/// A volume that fails as told, and one that retries around it, with the longest waits.
+/// A volume that fails as told, and one around it that retries, with the longest waits.
 fn retrying(policy: RetryPolicy) -> (Arc<Faulty>, Arc<ManualTimer>, RetryVolume) {
     let faulty = Arc::new(Faulty::new(MemoryVolume::new()));
     let timer = Arc::new(ManualTimer::default());
@@ -29,7 +29,7 @@ fn retrying(policy: RetryPolicy) -> (Arc<Faulty>, Arc<ManualTimer>, RetryVolume)
     (faulty, timer, volume)
 }
 
-/// One call of a kind that can be repeated, on a volume that holds `x`.
+/// A call of a kind that can be repeated, on a volume that has `x`.
 fn call(volume: &RetryVolume, kind: OpKind) -> Result<(), VolumeError> {
     match kind {
         OpKind::Create => volume.create(&name("new")).map(drop),

@@ -36,19 +36,19 @@ struct State {
     capacity_bytes: Option<u64>,
     used_bytes: u64,
     damaged: HashMap<BlobName, Bytes>,
-    /// Blobs as memory has them.
+    /// Damaged blobs in the simulated page cache.
     cached: HashMap<BlobName, Bytes>,
     refused: HashMap<BlobName, Fault>,
 }
 
-/// What is to become of one operation.
+/// Fate of one operation.
 #[derive(Debug)]
 enum Verdict {
     Do,
     Fail(Fault),
-    /// Power goes now; the operation itself may have been done.
+    /// Power fails now; the operation itself may have been done.
     Crash(InFlight),
-    /// Power is gone already.
+    /// Power has failed already.
     Dead,
 }
 
@@ -70,12 +70,12 @@ impl<V: Volume> FaultyVolume<V> {
         state.failures.push(Failure { kind, nth: done + nth, fault });
     }
 
-    /// Plans loss of power.
+    /// Plans a power failure.
     pub fn crash_at(&self, point: CrashPoint) {
         self.state.lock().crash = Some(point);
     }
 
-    /// From now on at most `bytes` may be held of what is written through this volume.
+    /// Limits the bytes written through this volume that it may hold to `bytes`.
     pub fn limit_capacity(&self, bytes: u64) {
         self.state.lock().capacity_bytes = Some(bytes);
     }
@@ -85,7 +85,7 @@ impl<V: Volume> FaultyVolume<V> {
         self.state.lock().capacity_bytes.is_some()
     }
 
-    /// Takes back every planned failure, the size limit and the crash point. Damage and a crash stay.
+    /// Cancels every planned failure, the size limit and the crash point. Damage and a crash stay.
     pub fn heal(&self) {
         let mut state = self.state.lock();
         state.failures.clear();
@@ -103,7 +103,7 @@ impl<V: Volume> FaultyVolume<V> {
         self.state.lock().counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Whether the crash point has been passed.
+    /// Returns true if the crash point has been passed.
     pub fn has_crashed(&self) -> bool {
         self.state.lock().crashed
     }
@@ -123,8 +123,8 @@ impl<V: Volume> FaultyVolume<V> {
         Ok(())
     }
 
-    /// From now on memory has a blob as it is, but for `damage`, until it is dropped from there; what happens to the blob
-    /// meanwhile is not seen.
+    /// Puts a blob into the simulated page cache, with `damage`, until it is dropped from there; later changes of the
+    /// blob are not seen.
     pub fn cache(&self, name: &BlobName, damage: Option<&Damage>) -> Result<(), VolumeError> {
         let mut bytes = read_whole(&*self.inner, name)?;
         damage.iter().for_each(|damage| damage.apply(&mut bytes));
@@ -132,22 +132,22 @@ impl<V: Volume> FaultyVolume<V> {
         Ok(())
     }
 
-    /// Returns true if memory has a blob.
+    /// Returns true if the simulated page cache has a blob.
     pub fn has_cached(&self) -> bool {
         !self.state.lock().cached.is_empty()
     }
 
-    /// Opening a blob fails in this way until it is [given](FaultyVolume::give).
+    /// Makes opening a blob fail in this way until [`FaultyVolume::give`].
     pub fn refuse(&self, name: &BlobName, fault: Fault) {
         self.state.lock().refused.insert(name.clone(), fault);
     }
 
-    /// Every blob that was refused can be opened again.
+    /// Lets every refused blob be opened again.
     pub fn give(&self) {
         self.state.lock().refused.clear();
     }
 
-    /// What is on the volume: after a crash, what a restart finds.
+    /// The volume below: after a crash, what a restart finds.
     pub fn survivor(&self) -> Arc<V> {
         Arc::clone(&self.inner)
     }
@@ -156,7 +156,7 @@ impl<V: Volume> FaultyVolume<V> {
         self.state.lock().verdict(kind)
     }
 
-    /// For operations that change nothing.
+    /// Admits an operation that changes nothing.
     pub(super) fn admit(&self, kind: OpKind, name: &BlobName) -> Result<(), VolumeError> {
         match self.verdict(kind) {
             Verdict::Do => Ok(()),
@@ -305,7 +305,7 @@ struct FaultyWriter {
     /// `None` once an append failed or the blob was sealed.
     inner: Option<Box<dyn BlobWriter>>,
     len: u64,
-    /// Given back when the blob does not come to be.
+    /// Released if the blob is not sealed.
     reserved_bytes: u64,
     state: Arc<Mutex<State>>,
 }
@@ -322,7 +322,7 @@ impl FaultyWriter {
 
 impl BlobWriter for FaultyWriter {
     fn append(&mut self, bytes: &[u8]) -> Result<(), VolumeError> {
-        // Taken out, and put back only when all went well.
+        // Taken out, and put back only on success.
         let mut inner = self.take_inner()?;
         let verdict = self.state.lock().verdict(OpKind::Append);
         match verdict {

@@ -1,4 +1,4 @@
-//! A volume in memory whose objects can be made to stay, as a bucket with Object Lock: what is removed or replaced is kept.
+//! A volume in memory with Object Lock: objects can be put under retention, and removed or replaced ones are kept.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     Volume, VolumeError,
 };
 
-/// See the module's text. Its clock stands until it is set.
+/// A volume with retention (see the module documentation). Its clock stands still until it is set.
 #[derive(Debug, Default)]
 pub struct LockingVolume {
     inner: MemoryVolume,
@@ -21,11 +21,11 @@ pub struct LockingVolume {
 struct State {
     now_ms: i64,
     retained: BTreeMap<BlobName, Retained>,
-    /// What was removed, and is kept; the newest last.
+    /// Removed and replaced objects that are kept; the newest last.
     covered: BTreeMap<BlobName, Vec<(Bytes, Option<Retained>)>>,
-    /// How often anything was made to stay.
+    /// Number of retention requests.
     asked: u64,
-    /// Nothing can be made to stay.
+    /// `true` if retention is not supported.
     has_none: bool,
 }
 
@@ -34,27 +34,27 @@ fn sum(bytes: &Bytes) -> BlobChecksum {
 }
 
 impl LockingVolume {
-    /// Whose blobs `inner` holds.
+    /// Creates a volume on the blobs of `inner`.
     pub fn new(inner: MemoryVolume) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
-    /// It is that late there from now on.
+    /// Sets the clock.
     pub fn set_now_ms(&self, now_ms: i64) {
         self.state.lock().now_ms = now_ms;
     }
 
-    /// How often anything was made to stay.
+    /// Number of retention requests.
     pub fn asked(&self) -> u64 {
         self.state.lock().asked
     }
 
-    /// How long an object stays.
+    /// Retention of an object.
     pub fn retained(&self, name: &BlobName) -> Option<Retained> {
         self.state.lock().retained.get(name).copied()
     }
 
-    /// Changes that, as no one could who asks for it.
+    /// Overrides the retention of an object, which no request could.
     pub fn set_retained(&self, name: &BlobName, retained: Option<Retained>) {
         let mut state = self.state.lock();
         match retained {
@@ -63,7 +63,7 @@ impl LockingVolume {
         };
     }
 
-    /// From now on it has no way to make objects stay.
+    /// Removes the support for retention.
     pub fn have_none(&self) {
         self.state.lock().has_none = true;
     }
@@ -146,7 +146,7 @@ impl RemoteVolume for LockingVolume {
             all.retain(|(_, retained)| retained.is_some_and(|retained| retained.until_ms > now_ms));
             self.inner.remove_all(std::slice::from_ref(name))?;
             let until_ms = all.iter().filter_map(|(_, retained)| Some(retained.as_ref()?.until_ms)).max();
-            // The newest of what stays is what lies there.
+            // The newest retained version becomes the current one.
             if let (Some(until_ms), Some((bytes, Some(retained)))) = (until_ms, all.pop()) {
                 held.push((name.clone(), Hold::Until(until_ms)));
                 self.inner.replace(name, bytes);

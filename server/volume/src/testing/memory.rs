@@ -1,11 +1,11 @@
-//! How tests damage a volume in memory for good, which no [`crate::Volume`] can.
+//! Permanent damage to a volume in memory, for tests, which no [`crate::Volume`] can do.
 
 use bytes::Bytes;
 
 use crate::{BlobName, MemoryVolume};
 
 impl MemoryVolume {
-    /// A copy that shares nothing: what a disk image taken now would hold.
+    /// An independent copy, as of a disk image taken now.
     #[must_use]
     pub fn snapshot(&self) -> Self {
         let copy = Self::new();

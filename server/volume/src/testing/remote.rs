@@ -1,4 +1,4 @@
-//! Volumes of tests as volumes far away. The tag of what is changed in place is its text, in a listing its hash.
+//! Volumes for tests as remote volumes. The tag of an object changed in place is its text, in a listing its hash.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -9,10 +9,10 @@ use crate::{
     BlobName, MemoryVolume, RemoteObject, RemotePage, RemoteStat, RemoteVolume, Tagged, Volume, VolumeError,
 };
 
-/// Objects of a page: fewer than there are in any test that is about pages.
+/// Objects of a page: fewer than in any test of paging.
 const PAGE: usize = 4;
 
-/// What tells bytes from others.
+/// Hash of the bytes.
 pub(super) fn hash(bytes: &Bytes) -> String {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
@@ -23,7 +23,7 @@ fn stat(volume: &dyn Volume, name: &BlobName) -> Result<RemoteStat, VolumeError>
     Ok(RemoteStat { len: volume.open(name)?.len(), checksum: None, class: None })
 }
 
-/// One by one; what is not there counts as removed.
+/// Removes blobs one by one; missing ones count as removed.
 pub(super) fn remove_all(volume: &dyn Volume, names: &[BlobName]) -> Result<(), VolumeError> {
     for name in names {
         match volume.remove(name) {

@@ -1,4 +1,4 @@
-//! What every volume must do whose objects can be made to stay, as one suite.
+//! The contract of volumes with retention, as one suite.
 
 use super::put;
 use crate::{BlobName, Hold, LockMode, RemoteVolume, Retained, VolumeError};
@@ -13,7 +13,7 @@ fn version(volume: &dyn RemoteVolume, of: &BlobName) -> String {
     volume.look(of).unwrap().version.expect("a version")
 }
 
-/// Runs every check on an empty volume where it is `now_ms`, and on which `later` makes it so much later.
+/// Runs every check on an empty volume whose clock reads `now_ms`, and which `later` advances.
 pub fn retention_suite(volume: &dyn RemoteVolume, now_ms: i64, later: &dyn Fn(i64)) {
     assert!(volume.can_retain().unwrap());
     let day = now_ms.div_euclid(DAY_MS) * DAY_MS;
@@ -74,7 +74,7 @@ fn what_must_stay_is_not_removed(volume: &dyn RemoteVolume, folder: &str, mode: 
     assert!(!volume.uncover(&free, 5, None, None).unwrap(), "it is gone for good");
 }
 
-/// All that was ever put under a name goes with it: nothing of it lies there again.
+/// All versions under a name are removed for good: none becomes current again.
 fn what_lies_below_is_removed_as_well(volume: &dyn RemoteVolume, folder: &str, mode: LockMode, day: i64) {
     let [replaced, removed, held] =
         ["replaced", "removed", "held-below"].map(|one| name(&format!("{folder}/{one}")));
@@ -120,7 +120,7 @@ fn what_is_covered_comes_back(volume: &dyn RemoteVolume, folder: &str, mode: Loc
     assert_eq!(bytes, b"these bytes");
 }
 
-/// By its checksum, of what no one has looked at yet.
+/// By its checksum, for an object that was never looked at.
 fn what_has_the_same_length_is_told_apart(volume: &dyn RemoteVolume, folder: &str) {
     let blob = name(&format!("{folder}/as-long"));
     put(volume, blob.as_str(), b"these bytes");
@@ -136,7 +136,7 @@ fn what_has_the_same_length_is_told_apart(volume: &dyn RemoteVolume, folder: &st
     assert!(!volume.uncover(&blob, 11, None, other).unwrap(), "it went for good");
 }
 
-/// That is said, and not as something that passes.
+/// It is reported, and not as a temporary error.
 fn what_lies_below_what_must_stay_does_not(
     volume: &dyn RemoteVolume,
     folder: &str,

@@ -1,5 +1,5 @@
-//! What every volume must do, as one suite of checks: the contract in `volume.rs` and `blob.rs`, executable.
-//! Each implementation's tests and each decorator's run it; other crates reach it with the feature `testing`.
+//! The contract of every volume as one suite of checks, which makes the documentation in `volume.rs` executable. The
+//! tests of each implementation and each decorator run it; other crates reach it with the feature `testing`.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub fn volume_suite(make: impl Fn() -> Box<dyn Volume>) {
     }
 }
 
-/// Checks that `volume`, around `below`, has later reads come from where a blob lies.
+/// Checks that `volume`, around `below`, passes [`Blob::drop_cached`] on, so that later reads come from storage.
 pub fn passes_on_drop_cached(below: &FaultyVolume<MemoryVolume>, volume: &dyn Volume) {
     put(volume, "containers/a", b"hello");
     let blob = volume.open(&name("containers/a")).unwrap();
@@ -168,7 +168,7 @@ fn listing_in_pages(volume: &dyn Volume) {
         assert!(page.entries.len() <= size);
         assert!(page.more || page.entries.len() == all.len(), "pages of {size} say too early that they end");
     }
-    // From any place, also one that is no blob, that is a folder, or that is outside.
+    // After any name, also one that is no blob, that is a folder, or that is outside.
     for after in
         ["o", "p", "p-/before", "p/a", "p/a-b", "p/a/b", "p/a/b/zz", "p/b", "p/z/z", "p/zz", "p0/after"]
     {
@@ -182,7 +182,7 @@ fn listing_in_pages(volume: &dyn Volume) {
     assert!(page.entries.is_empty() && !page.more, "{page:?}");
 }
 
-/// The position of a walk is a name, not a count: what is removed behind it moves nothing.
+/// The position of a walk is a name, not a count: removals behind it move nothing.
 fn listing_while_things_change(volume: &dyn Volume) {
     for number in 0..6 {
         put(volume, &format!("w/{number}"), b"1");
@@ -221,7 +221,7 @@ fn removal(volume: &dyn Volume) {
     assert!(matches!(volume.open(&name("x")), Err(VolumeError::NotFound { .. })), "a folder is no blob");
 }
 
-/// No handle ever shows bytes of another blob that had or has the name.
+/// A handle never returns bytes of another blob that had or has the name.
 fn a_name_used_again(volume: &dyn Volume) {
     for (round, bytes) in [b"first".as_slice(), b"then", b"finally"].into_iter().enumerate() {
         put(volume, "n/x", bytes);
@@ -236,7 +236,7 @@ fn a_name_used_again(volume: &dyn Volume) {
     }
 }
 
-/// Ranges of every size at every offset, twice, so that what is remembered is asked for as well.
+/// Ranges of every size at every offset, twice, so that cached bytes are read as well.
 fn overlapping_reads(volume: &dyn Volume) {
     let bytes: Vec<u8> = (0..40).collect();
     put(volume, "r", &bytes);

@@ -1,4 +1,4 @@
-//! Time and randomness that a test owns.
+//! Time and randomness controlled by a test.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl ManualTimer {
         self.0.lock().now += time;
     }
 
-    /// Every wait since the last call of this.
+    /// Returns the waits since the last call.
     pub fn take_sleeps(&self) -> Vec<Duration> {
         std::mem::take(&mut self.0.lock().slept)
     }
@@ -40,7 +40,7 @@ impl Timer for ManualTimer {
     }
 }
 
-/// Always the same number.
+/// Always returns the same number.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedRandom(pub u64);
 

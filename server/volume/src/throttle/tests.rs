@@ -17,7 +17,7 @@ fn throttled(reads: Rates, writes: Rates) -> (Arc<ManualTimer>, ThrottleVolume) 
     (timer, volume)
 }
 
-/// How long a piece of work waits, from a full bucket.
+/// Total waits of a piece of work, from a full bucket.
 fn waits(timer: &ManualTimer, work: impl FnOnce()) -> Duration {
     timer.advance(Duration::from_secs(1000));
     timer.take_sleeps();
@@ -105,7 +105,7 @@ fn extreme_rates_and_amounts_do_not_overflow() {
     }
 }
 
-/// Another rate whenever a test says so.
+/// Rates that a test can change.
 #[derive(Debug, Default)]
 struct Changing(Mutex<Rates>);
 

@@ -1,8 +1,8 @@
-//! What can go wrong, and when.
+//! Planned faults and crashes.
 
 use crate::{BlobName, VolumeError};
 
-/// A kind of operation, counted by itself.
+/// A kind of operation; each is counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OpKind {
     Create,
@@ -15,7 +15,7 @@ pub enum OpKind {
 }
 
 impl OpKind {
-    /// Whether it changes the volume, and so can be what a crash interrupts.
+    /// Returns true if it changes the volume, and so can be interrupted by a crash.
     pub const fn mutates(self) -> bool {
         matches!(self, Self::Create | Self::Append | Self::Seal | Self::Remove)
     }
@@ -122,7 +122,7 @@ const fn splitmix64(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// When power goes.
+/// Moment of a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashPoint {
     /// This many creates, appends, seals and removals are done; the next one is interrupted.
@@ -130,14 +130,14 @@ pub struct CrashPoint {
     pub in_flight: InFlight,
 }
 
-/// What becomes of a seal or removal that power loss interrupts. Creates and appends are lost either way.
+/// Fate of a seal or removal that a power failure interrupts. Creates and appends are lost either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InFlight {
     Lost,
     Done,
 }
 
-/// What happens to the bytes of a sealed blob. Offsets past the end damage nothing.
+/// Damage to the bytes of a sealed blob. Offsets past the end damage nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Damage {
     /// Flips bit `bit` (0 to 7) of the byte at `offset`.
