@@ -1,4 +1,4 @@
-//! A blob being read, by ranges.
+//! Reading a blob, by ranges.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use holdfast_volume::{Blob, BlobName, VolumeError};
 use crate::client::{RequestKind, S3Client};
 use crate::error::{Answer, Call, Intent, answer_of, classify, refused};
 
-/// Why the bytes of an answer are not what was asked for.
+/// Defects of the body of an answer.
 #[derive(Debug)]
 enum Broken {
     /// It ended early, or its checksum is wrong.
     Stream(String),
-    /// It goes on behind what was asked for.
+    /// It is longer than the requested range.
     TooLong,
 }
 
-/// See [`Blob`].
+/// Reads ranges of an object (see [`Blob`]).
 #[derive(Debug)]
 pub(crate) struct S3Blob {
     pub(crate) client: Arc<S3Client>,
     pub(crate) name: BlobName,
     pub(crate) key: String,
     pub(crate) len: u64,
-    /// Reads are of this object and no other of its name.
+    /// Entity tag: only this object is read, and no other of its name.
     pub(crate) tag: Option<String>,
-    /// Its storage class, for messages.
+    /// Storage class of the object, for messages.
     pub(crate) class: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl S3Blob {
             .key(&self.key)
             .set_if_match(self.tag.clone());
         if wanted == self.len {
-            // The service's checksum is of the whole object, so only here it can be compared.
+            // The service's checksum covers the whole object, so it can be compared only here.
             request = request.checksum_mode(ChecksumMode::Enabled);
         } else {
             request = request.range(format!("bytes={offset}-{}", offset + (wanted - 1)));
@@ -88,7 +88,7 @@ fn out_of_range(name: &BlobName, len: u64, offset: u64, wanted: u64) -> VolumeEr
     VolumeError::OutOfRange { name: name.clone(), len, offset, wanted }
 }
 
-/// Exactly `wanted` bytes, and no more memory than that.
+/// Collects exactly `wanted` bytes, using no more memory than that.
 async fn collect(mut body: ByteStream, wanted: usize) -> Result<Vec<u8>, Broken> {
     let mut bytes = Vec::with_capacity(wanted);
     while let Some(piece) = body.next().await {

@@ -1,4 +1,4 @@
-//! Checksums as S3 writes them: base64 of the number, its most significant byte first.
+//! Checksums as S3 encodes them: base64 of the number, its most significant byte first.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use holdfast_volume::BlobChecksum;
@@ -20,7 +20,7 @@ impl Checksum {
         })
     }
 
-    /// As S3 writes it.
+    /// Encodes a checksum as S3 does.
     pub(crate) fn text(self, value: u64) -> String {
         let bytes = value.to_be_bytes();
         match self {
@@ -30,7 +30,7 @@ impl Checksum {
     }
 }
 
-/// A checksum of a whole object, from what S3 tells of it.
+/// Parses the checksum of a whole object from the fields of an answer.
 pub(crate) fn parse(crc64: Option<&str>, crc32c: Option<&str>) -> Option<BlobChecksum> {
     let crc64 = crc64.and_then(decode).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
     let crc32c = crc32c.and_then(decode).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(decode("!"), None);
     }
 
-    /// The check values of both, as their catalogues give them.
+    /// The check values of both, from their catalogues.
     #[test]
     fn checksums_have_these_texts() {
         for (kind, value, text) in [

@@ -1,4 +1,4 @@
-//! Storage classes: which one an object has, giving it another, and bringing it back from an archive.
+//! Storage classes: reading and changing an object's class, and restoring it from an archive.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::config::ServerEncryption;
 use crate::error::{Intent, is_under_way};
 use crate::retention::retained;
 
-/// The storage class of an object as HEAD tells it. Of what `INTELLIGENT_TIERING` keeps in an archive it is the archive's.
+/// The storage class of an object from the answer to HEAD. For one that `INTELLIGENT_TIERING` archived it is
+/// the archive's.
 pub(crate) fn class_of(class: Option<StorageClass>, archive: Option<&ArchiveStatus>) -> Option<String> {
     let class = match archive {
         Some(ArchiveStatus::ArchiveAccess) => Some(StorageClass::Glacier),
@@ -25,7 +26,7 @@ pub(crate) fn class_of(class: Option<StorageClass>, archive: Option<&ArchiveStat
     class.map(|class| class.as_str().to_owned())
 }
 
-/// Asks HEAD about an object that is there, or about this version of it.
+/// Sends HEAD for an object, or for this version of it.
 pub(crate) fn look(
     client: &Arc<S3Client>,
     name: &BlobName,
@@ -63,7 +64,7 @@ pub(crate) fn look(
     })
 }
 
-/// What `x-amz-restore` says: `ongoing-request="false", expiry-date="Fri, 21 Dec 2012 00:00:00 GMT"`.
+/// Parses the header `x-amz-restore`: `ongoing-request="false", expiry-date="Fri, 21 Dec 2012 00:00:00 GMT"`.
 fn thawed(text: &str) -> Option<Thawed> {
     let value = |key: &str| text.split_once(&format!("{key}=\""))?.1.split('"').next();
     match value("ongoing-request")? {
@@ -76,7 +77,7 @@ fn thawed(text: &str) -> Option<Thawed> {
     }
 }
 
-/// Copies the object onto itself.
+/// Changes the storage class by copying the object onto itself.
 pub(crate) fn set_class(
     client: &Arc<S3Client>,
     name: &BlobName,
@@ -90,7 +91,7 @@ pub(crate) fn set_class(
         ServerEncryption::S3 => (Some(ServerSideEncryption::Aes256), None),
         ServerEncryption::Kms(key) => (Some(ServerSideEncryption::AwsKms), key.clone()),
     };
-    // Buckets, prefixes and names are of letters that need no escape.
+    // Buckets, prefixes and names consist of characters that need no escape.
     let source = format!("{}/{key}", client.config.bucket);
     let request = client
         .sdk
@@ -106,13 +107,13 @@ pub(crate) fn set_class(
         .set_ssekms_key_id(key_id);
     match client.request(RequestKind::Put, &call, 0, request.send()) {
         Ok(_) => Ok(()),
-        // It is another object by now.
+        // The object was replaced.
         Err(VolumeError::Exists { name }) => Err(VolumeError::NotFound { name }),
         Err(error) => Err(error),
     }
 }
 
-/// Asks for a copy that can be read.
+/// Requests a copy that can be read.
 pub(crate) fn ask_thaw(
     client: &Arc<S3Client>,
     name: &BlobName,

@@ -1,4 +1,4 @@
-//! Requests: the runtime they run on, their time limits, their number.
+//! Requests: their runtime, time limits and counts.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -28,25 +28,25 @@ use crate::config::{Credentials, OpenError, S3Config};
 use crate::credentials::FileCredentials;
 use crate::error::{Answer, Call, classify, refused};
 
-/// Requests wait for the network, so few threads are enough for many of them.
+/// Requests mostly wait for the network, so a few threads suffice for many of them.
 const THREADS: usize = 2;
 
-/// Until a connection stands.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// For a request without a body worth mentioning.
+/// Time limit of a request with a small or no body.
 const REQUEST: Duration = Duration::from_secs(30);
 
-/// The slowest line that is worth waiting for: 40 MiB take 2.7 minutes and half a minute.
+/// Slowest acceptable transfer rate: 40 MiB take 2.7 minutes and half a minute.
 const BYTES_PER_SEC_MIN: u64 = 256 << 10;
 
-/// Under this name objects carry the number of who wrote them (`x-amz-meta-…`).
+/// Metadata key of the writer's number in objects (`x-amz-meta-…`).
 const WRITER: &str = "holdfast-writer";
 
-/// A region where none is asked for.
+/// Region for services that have none.
 const ANY_REGION: &str = "us-east-1";
 
-/// What a request is, as services count and bill them.
+/// Kind of a request, as services count and bill them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestKind {
     Put,
@@ -54,14 +54,14 @@ pub enum RequestKind {
     Head,
     List,
     Delete,
-    /// Brings an object back from an archive.
+    /// Restores an object from an archive.
     Restore,
 }
 
 impl RequestKind {
     pub const ALL: [Self; 6] = [Self::Put, Self::Get, Self::Head, Self::List, Self::Delete, Self::Restore];
 
-    /// In lower case.
+    /// Name in lower case.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Put => "put",
@@ -74,7 +74,7 @@ impl RequestKind {
     }
 }
 
-/// Requests made, failed ones included. Each number only grows.
+/// Counters of requests, including failed ones. Each number only grows.
 #[derive(Debug, Default)]
 pub struct RequestCounts {
     made: [AtomicU64; RequestKind::ALL.len()],
@@ -96,12 +96,12 @@ impl RequestCounts {
         }
     }
 
-    /// Of a kind.
+    /// Number of requests of a kind.
     pub fn made(&self, kind: RequestKind) -> u64 {
         self.counter(kind).load(Ordering::Relaxed)
     }
 
-    /// Those that were refused or not answered.
+    /// Number of requests that were refused or not answered.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -125,7 +125,7 @@ impl RequestCounts {
     }
 }
 
-/// The SDK's client, and what it runs on.
+/// The SDK's client, and its runtime.
 #[derive(Debug)]
 pub(crate) struct S3Client {
     /// `None` once it is being dropped.
@@ -133,14 +133,14 @@ pub(crate) struct S3Client {
     pub(crate) sdk: Client,
     pub(crate) config: S3Config,
     pub(crate) counts: Arc<RequestCounts>,
-    /// Ends requests that write.
+    /// Cancels requests that write.
     stop: watch::Sender<bool>,
-    /// Goes with everything written; 0: none.
+    /// Attached to all objects written; 0: none.
     writer: AtomicU64,
     pace: Pace,
 }
 
-/// How many requests a second may begin.
+/// Limits the rate of requests.
 #[derive(Debug)]
 struct Pace {
     per_sec: Option<NonZeroU64>,
@@ -153,7 +153,7 @@ impl Pace {
         Self { per_sec: config.requests_per_sec, begun: Instant::now(), bucket: TokenBucket::default() }
     }
 
-    /// How long the next one has to wait.
+    /// Returns how long the next request has to wait.
     fn next(&self) -> Duration {
         self.per_sec.map_or(Duration::ZERO, |per_sec| self.bucket.take(1, per_sec, self.begun.elapsed()))
     }
@@ -180,18 +180,18 @@ impl S3Client {
         })
     }
 
-    /// Everything written from now on says this number.
+    /// Attaches this number to all objects written from now on.
     pub(crate) fn sign_with(&self, number: u64) {
         self.writer.store(number, Ordering::Relaxed);
     }
 
-    /// What objects carry beside their bytes: the number of who writes.
+    /// Metadata of new objects: the number of the writer.
     pub(crate) fn metadata(&self) -> Option<HashMap<String, String>> {
         let number = self.writer.load(Ordering::Relaxed);
         (number > 0).then(|| HashMap::from([(WRITER.to_owned(), number.to_string())]))
     }
 
-    /// A call, for messages.
+    /// Describes a call, for messages.
     pub(crate) fn call(
         &self,
         action: &'static str,
@@ -206,12 +206,12 @@ impl S3Client {
         Call { action, name: name.to_string(), intent, bucket, endpoint, class: None }
     }
 
-    /// Ends requests under way that write, and refuses further ones.
+    /// Cancels requests in progress that write, and refuses further ones.
     pub(crate) fn stop_writing(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Makes a request and waits for its answer, on any thread: `bytes` of blobs go with it, or come back.
+    /// Sends a request and waits for its answer, on any thread: `bytes` of blobs are sent or received.
     pub(crate) fn request<T, E>(
         &self,
         kind: RequestKind,
@@ -238,7 +238,7 @@ impl S3Client {
         }
     }
 
-    /// Waits for what a request leads to, within its time.
+    /// Waits for the result of a request, within its time limit.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         kind: RequestKind,
@@ -259,13 +259,13 @@ impl S3Client {
         runtime.spawn(async move {
             let stopped = async {
                 if may_be_stopped {
-                    // Cannot fail while the client is there, which waits for this.
+                    // Cannot fail while the client, which waits for this, exists.
                     let _ = stop.wait_for(|stop| *stop).await;
                 } else {
                     std::future::pending::<()>().await;
                 }
             };
-            // Its time begins with its turn.
+            // The time limit starts with its turn.
             let work = async {
                 tokio::time::sleep(turn).await;
                 tokio::time::timeout(limit, work).await
@@ -274,7 +274,7 @@ impl S3Client {
                 outcome = work => outcome.map_err(|_| "it took too long"),
                 () = stopped => Err("the server is stopping"),
             };
-            // Who waited for it may be gone.
+            // The waiting thread may be gone.
             let _ = answered.send(outcome);
         });
         match answer.recv() {
@@ -284,7 +284,7 @@ impl S3Client {
         }
     }
 
-    /// Starts something and does not wait for its outcome.
+    /// Starts a task without waiting for its result.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             let turn = self.pace.next();
@@ -298,7 +298,7 @@ impl S3Client {
 
 impl Drop for S3Client {
     fn drop(&mut self) {
-        // Also on a thread of another runtime, which must not wait.
+        // Safe on a thread of another runtime, which must not block.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -328,7 +328,7 @@ async fn sdk(config: &S3Config) -> Result<Client, OpenError> {
         },
         Credentials::File { path, profile } => {
             let file = FileCredentials::new(path.clone(), profile.clone(), http);
-            // It keeps what it found itself, for as long as the file is the same.
+            // The provider itself keeps its credentials for as long as the file is unchanged.
             loader.credentials_provider(file).identity_cache(IdentityCache::no_cache())
         }
         Credentials::Keys { id, secret } => {
@@ -338,10 +338,10 @@ async fn sdk(config: &S3Config) -> Result<Client, OpenError> {
     };
     let shared = loader.load().await;
     let mut builder = aws_sdk_s3::config::Builder::from(&shared)
-        // A volume does not retry: what is around it does.
+        // A volume does not retry: its decorators do.
         .retry_config(RetryConfig::disabled())
         .timeout_config(TimeoutConfig::builder().connect_timeout(CONNECT).build())
-        // Ours are explicit.
+        // This client sets checksums explicitly.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .force_path_style(config.path_style);

@@ -1,4 +1,4 @@
-//! Where the bucket is, who asks, and how blobs are put there.
+//! Configuration of a volume in a bucket: location, credentials, and properties of new objects.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -6,14 +6,15 @@ use std::path::PathBuf;
 
 use crate::checksum::Checksum;
 
-/// Who asks.
+/// Source of credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// As all programs for S3 look for them: `AWS_ACCESS_KEY_ID` and so on, `~/.aws`, the machine's role.
+    /// The usual sources: `AWS_ACCESS_KEY_ID` and so on, `~/.aws`, the machine's role.
     Chain { profile: Option<String> },
-    /// A file in the format of `~/.aws/credentials`, which is read again when it changes, and before what it holds ends.
+    /// A file in the format of `~/.aws/credentials`, which is read again when it changes, and before its
+    /// credentials expire.
     File { path: PathBuf, profile: Option<String> },
-    /// These.
+    /// A fixed key pair.
     Keys { id: String, secret: String },
 }
 
@@ -29,15 +30,15 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The checksum that the service verifies and keeps.
+/// Checksum that the service verifies and stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ChecksumKind {
     /// CRC-64/NVME, of the whole object.
     #[default]
     Crc64Nvme,
-    /// CRC-32C, for servers that do not know the other.
+    /// CRC-32C, for servers without CRC-64/NVME.
     Crc32c,
-    /// None, for servers that know neither: only the signature covers what is sent.
+    /// None, for servers that support neither: only the signature covers the data sent.
     Off,
 }
 
@@ -51,15 +52,15 @@ impl ChecksumKind {
     }
 }
 
-/// Encryption by the service, beside our own.
+/// Encryption by the service, in addition to Holdfast's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ServerEncryption {
-    /// What the bucket does by itself.
+    /// The bucket's default.
     #[default]
     Bucket,
     /// SSE-S3.
     S3,
-    /// SSE-KMS, with this key or the account's.
+    /// SSE-KMS, with this key or the account's default.
     Kms(Option<String>),
 }
 
@@ -67,25 +68,25 @@ pub enum ServerEncryption {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Config {
     pub bucket: String,
-    /// Without slashes at its ends; empty: the whole bucket.
+    /// Prefix of all keys, without slashes at its ends; empty: the whole bucket.
     pub prefix: String,
-    /// Of a service that is not Amazon's, such as `https://minio.example:9000`.
+    /// URL of a service other than Amazon's, such as `https://minio.example:9000`.
     pub endpoint: Option<String>,
     pub region: Option<String>,
-    /// The bucket in the path, not in the host's name.
+    /// Puts the bucket in the path, not in the host name.
     pub path_style: bool,
     /// Certificates (PEM) to trust instead of the system's.
     pub ca: Option<Vec<u8>>,
     pub credentials: Credentials,
     pub checksum: ChecksumKind,
-    /// Storage class of what is put; `None`: the bucket's default.
+    /// Storage class of new objects; `None`: the bucket's default.
     pub class: Option<String>,
     pub encryption: ServerEncryption,
-    /// Requests of all kinds; `None`: any number.
+    /// Limit of requests a second, of all kinds together; `None`: unlimited.
     pub requests_per_sec: Option<NonZeroU64>,
 }
 
-/// Why a volume in a bucket cannot be opened. Nothing was asked of the service yet.
+/// Why a volume in a bucket cannot be opened. No request was sent yet.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("cannot start threads for requests to the bucket: {0}")]
@@ -96,7 +97,7 @@ pub enum OpenError {
     Location(String),
 }
 
-/// Bucket and prefix of `s3://BUCKET/PREFIX`.
+/// Parses `s3://BUCKET/PREFIX` into bucket and prefix.
 ///
 /// # Errors
 /// [`OpenError::Location`].
@@ -117,7 +118,7 @@ pub fn parse_location(text: &str) -> Result<(String, String), OpenError> {
                     .bytes()
                     .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
         });
-    // With a name of 200 bytes it stays below the 1,024 that a key may have.
+    // With a name of 200 bytes a key stays below the limit of 1,024.
     if is_bucket && is_prefix && prefix.len() <= 500 {
         Ok((bucket.to_owned(), prefix.to_owned()))
     } else {
@@ -126,7 +127,7 @@ pub fn parse_location(text: &str) -> Result<(String, String), OpenError> {
 }
 
 impl S3Config {
-    /// A bucket, with everything else as usual.
+    /// Configuration of a bucket with defaults for everything else.
     ///
     /// # Errors
     /// [`OpenError::Location`].
@@ -147,7 +148,7 @@ impl S3Config {
         })
     }
 
-    /// For people, and to recognise the place: `s3://BUCKET/PREFIX`, and the endpoint if it is not Amazon's.
+    /// Location for display and comparison: `s3://BUCKET/PREFIX`, and the endpoint if it is not Amazon's.
     pub fn location(&self) -> String {
         let slash = if self.prefix.is_empty() { "" } else { "/" };
         let at = self.endpoint.as_ref().map_or(String::new(), |endpoint| format!(" at {endpoint}"));

@@ -1,4 +1,4 @@
-//! Credentials of a file that may be replaced at any time: what it holds now counts, without a restart.
+//! Credentials from a file that may be replaced at any time: a new version takes effect without a restart.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use aws_credential_types::provider::{ProvideCredentials, Result as Provided, fut
 use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
 use aws_sdk_s3::config::SharedHttpClient;
 
-/// Credentials that end are replaced so long before.
+/// Expiring credentials are replaced this long before they expire.
 const BEFORE_END: Duration = Duration::from_secs(300);
 
-/// What tells one writing of a file from another: identity, length, and time of the last change.
+/// Identifies one version of a file: inode, length, and time of the last change.
 type Stamp = (u64, u64, i64, i64);
 
-/// Credentials of a profile in a file in the format of `~/.aws/credentials`. A request costs a `stat`; the file is read when
-/// it has changed, and before what it led to ends.
+/// Credentials of a profile in a file in the format of `~/.aws/credentials`. A request costs a `stat`; the file is
+/// read when it has changed, and before its credentials expire.
 #[derive(Debug)]
 pub(crate) struct FileCredentials {
     path: PathBuf,
@@ -30,8 +30,8 @@ pub(crate) struct FileCredentials {
 }
 
 impl FileCredentials {
-    /// `http`: a profile may name a role, which is asked for over the network; the SDK panics without a client, whatever
-    /// the profile names.
+    /// `http`: a profile may name a role, which is requested over the network; without a client the SDK panics,
+    /// whatever the profile names.
     pub(crate) fn new(path: PathBuf, profile: Option<String>, http: SharedHttpClient) -> Self {
         let network = ProviderConfig::default().with_http_client(http);
         Self { path, profile, network, known: Arc::default() }

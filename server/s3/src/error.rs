@@ -1,4 +1,4 @@
-//! What a refusal means, and what to do about it.
+//! Meaning of refused requests, and advice for them.
 
 use std::error::Error;
 use std::fmt;
@@ -8,61 +8,61 @@ use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use holdfast_volume::{BlobName, VolumeError};
 
-/// What is done about Object Lock, for messages; refusals of it have advice of their own.
+/// Action of Object Lock requests, for messages; their refusals have advice of their own.
 pub(crate) const OBJECT_LOCK_ACTION: &str = "set or read the retention of";
 
-/// As above, of versions that are removed.
+/// Action of removing versions, with advice of its own.
 pub(crate) const REMOVE_VERSION_ACTION: &str = "remove a version of";
 
-/// As above, of looking for versions.
+/// Action of listing versions, with advice of its own.
 pub(crate) const LIST_VERSIONS_ACTION: &str = "list the versions of";
 
-/// What was asked for.
+/// Effect of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// Nothing changes.
+    /// It changes nothing.
     Read,
-    /// Something may have changed, also when no answer came.
+    /// It may have changed something, even if no answer came.
     Write,
 }
 
-/// A call, for messages.
+/// Description of a call, for messages.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) action: &'static str,
     pub(crate) name: String,
     pub(crate) intent: Intent,
-    /// For messages.
+    /// Name of the bucket.
     pub(crate) bucket: String,
-    /// Who is asked, for messages.
+    /// Address of the service.
     pub(crate) endpoint: String,
-    /// The storage class of the object, if it is known, for messages.
+    /// Storage class of the object, if known.
     pub(crate) class: Option<String>,
 }
 
-/// What the service said, or what happened in its place.
+/// Outcome of a request: an answer of the service, or its absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// No answer came, or none that can be understood: what was asked for may have been done.
+    /// No answer came, or an unintelligible one: the request may have been carried out.
     None,
     /// Nothing was sent.
     NotSent,
     Refused {
         status: u16,
         code: String,
-        /// The bucket's region, which the service tells when another was asked.
+        /// The bucket's region, which the service returns if a request went to another.
         region: Option<String>,
     },
 }
 
-/// With what to do.
+/// An error with advice.
 #[derive(Debug)]
 struct Explained {
     what: String,
     advice: Option<String>,
-    /// Whether the causes say more than `what`: those of a refusal repeat it.
+    /// `true` if the causes add to `what`: those of a refusal repeat it.
     shows_causes: bool,
-    /// Whether it is this request that is refused to these credentials: none of it is a matter of time.
+    /// `true` if these credentials do not permit this request: waiting does not help.
     is_denied: bool,
     source: Box<dyn Error + Send + Sync>,
 }
@@ -83,10 +83,10 @@ impl Error for Explained {
     }
 }
 
-/// Bytes of causes that are shown: most are less than 300.
+/// Limit of the causes that are shown, in bytes: most have fewer than 300.
 const CAUSES_MAX_BYTES: usize = 1000;
 
-/// All causes down to the first one, such as "connection refused", each once: those who read the log have nothing else.
+/// Writes all causes down to the root cause, such as "connection refused", each once: a log reader has nothing else.
 fn write_causes(f: &mut fmt::Formatter<'_>, first: &(dyn Error + 'static)) -> fmt::Result {
     let (mut cause, mut written) = (Some(first), String::new());
     while let Some(error) = cause {
@@ -100,7 +100,7 @@ fn write_causes(f: &mut fmt::Formatter<'_>, first: &(dyn Error + 'static)) -> fm
     f.write_str(&written)
 }
 
-/// An error of the SDK as the volume's.
+/// Converts an error of the SDK.
 pub(crate) fn refused<E>(call: &Call, error: SdkError<E, HttpResponse>) -> VolumeError
 where
     E: ProvideErrorMetadata + Error + Send + Sync + 'static,
@@ -126,7 +126,7 @@ where
     }
 }
 
-/// The SDK says of missing credentials what it says of a connection that broke; but nothing was sent.
+/// Returns true if credentials are missing: the SDK reports that like a broken connection, but nothing was sent.
 fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -138,8 +138,8 @@ fn lacks_credentials(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Returns true if a certificate was refused for its issuer, and not because it has expired or is of another name. rustls
-/// says so within an error of the system, whose causes do not show its type.
+/// Returns true if a certificate was refused for its issuer, and not because it has expired or is for another name.
+/// rustls reports that inside an error of the system, whose causes do not show its type.
 fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -151,12 +151,12 @@ fn is_untrusted(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// An answer that cannot be.
+/// Error for an impossible answer.
 pub(crate) fn bad_answer(call: &Call, found: &str) -> VolumeError {
     VolumeError::BadAnswer { action: call.action, name: call.name.clone(), found: found.to_owned() }
 }
 
-/// What an answer means for the caller.
+/// Maps an answer to the error for the caller.
 pub(crate) fn classify(
     call: &Call,
     answer: &Answer,
@@ -217,7 +217,7 @@ fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> Volu
         },
         (412, _) if blob.is_some() => match (blob, call.intent) {
             (Some(name), Intent::Write) => VolumeError::Exists { name },
-            // There is another object of its name: the one that was opened is gone.
+            // The object was replaced: the one that was opened is gone.
             (Some(name), Intent::Read) => VolumeError::NotFound { name },
             (None, _) => VolumeError::Unavailable { action, name, source },
         },
@@ -234,13 +234,13 @@ fn by_code(call: &Call, status: u16, code: &str, source: Box<Explained>) -> Volu
             Intent::Read => VolumeError::Unavailable { action, name, source },
             Intent::Write => VolumeError::OutcomeUnknown { action, name, source },
         },
-        // It may be there: access is denied, or it is in an archive.
+        // The object may exist: access is denied, or it is archived.
         _ if call.intent == Intent::Read => VolumeError::NotReadableNow { name, source },
         _ => VolumeError::Unavailable { action, name, source },
     }
 }
 
-/// The bucket has no Object Lock.
+/// Marks the refusal of a bucket without Object Lock.
 #[derive(Debug)]
 struct LockMissing(Box<Explained>);
 
@@ -256,12 +256,12 @@ impl Error for LockMissing {
     }
 }
 
-/// Whether the bucket said that it has no Object Lock.
+/// Returns true if the bucket answered that it has no Object Lock.
 pub(crate) fn is_lock_missing(error: &VolumeError) -> bool {
     matches!(error, VolumeError::NotReadableNow { source, .. } if source.is::<LockMissing>())
 }
 
-/// What was asked for is being done already.
+/// Marks a refusal because the requested operation is already in progress.
 #[derive(Debug)]
 struct UnderWay(Box<Explained>);
 
@@ -277,18 +277,18 @@ impl Error for UnderWay {
     }
 }
 
-/// Whether what was asked for is being done already.
+/// Returns true if the requested operation is already in progress.
 pub(crate) fn is_under_way(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Unavailable { source, .. } if source.is::<UnderWay>())
 }
 
-/// Whether the request is refused to these credentials, whatever is tried.
+/// Returns true if these credentials do not permit the request, whatever is tried.
 pub(crate) fn is_denied(error: &VolumeError) -> bool {
     matches!(error, VolumeError::Unavailable { source, .. }
         if source.downcast_ref::<Explained>().is_some_and(|explained| explained.is_denied))
 }
 
-/// What to do with an object that is in an archive.
+/// Advice for an archived object.
 fn archived(call: &Call) -> String {
     let class = call.class.as_deref().map_or_else(String::new, |class| format!(", in storage class {class}"));
     format!(
@@ -299,7 +299,7 @@ fn archived(call: &Call) -> String {
     )
 }
 
-/// What to do; `None`: wait.
+/// Advice for a refusal; `None`: wait.
 fn advice(call: &Call, status: u16, code: &str, region: Option<&str>) -> Option<String> {
     let bucket = &call.bucket;
     Some(match (status, code) {
@@ -382,7 +382,7 @@ mod tests {
         classify(&call, &answer, None, "cause".into())
     }
 
-    /// What callers do depends on nothing else.
+    /// Callers depend on nothing but this mapping.
     #[test]
     fn refusals_mean_this() {
         use Intent::{Read, Write};
@@ -445,7 +445,7 @@ mod tests {
         source: Option<Box<Self>>,
     }
 
-    /// Another certificate of who issued it makes one that has expired no better.
+    /// Trusting the issuer does not help with a certificate that has expired.
     #[test]
     fn only_an_unknown_issuer_is_to_be_trusted() {
         let is_advised =
@@ -456,7 +456,7 @@ mod tests {
         }
     }
 
-    /// Down to the first cause, which is the one that helps.
+    /// Down to the root cause, which is the one that helps.
     #[test]
     fn an_answer_that_did_not_come_shows_all_its_causes() {
         let link = |text, source: Option<Link>| Link { text, source: source.map(Box::new) };

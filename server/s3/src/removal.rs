@@ -1,7 +1,7 @@
-//! Removes many objects in few requests, and where the bucket keeps versions also for good: every version and every delete
+//! Removes many objects with few requests; if the bucket keeps versions, also for good: every version and every delete
 //! marker of a name.
 //!
-//! A crash in between leaves some of the versions; removing it again removes the others.
+//! A crash in between leaves some of the versions; repeating the removal removes them.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use crate::error::{Answer, Call, Intent, REMOVE_VERSION_ACTION, classify};
 use crate::retention::hold;
 use crate::versions::{Versions, versions};
 
-/// What one request deletes at most.
+/// Most keys deleted by one request.
 pub(crate) const BATCH_MAX: usize = 1000;
 
-/// Requests side by side.
+/// Requests in parallel.
 const LOOKS: usize = 8;
 
-/// Names whose versions are listed before they are removed. Of each there are 11,000 at most, of some 100 bytes: 70 MB, if someone
-/// made so many of all of them.
+/// Names whose versions are listed before they are removed. Each has at most 11,000 versions of some 100 bytes: 70 MB,
+/// if someone made that many of all of them.
 const NAMES: usize = 64;
 
-/// Removes objects, by their keys, or versions of them: [`BATCH_MAX`] at most. Returns those that stay; what was removed before
-/// is no such.
+/// Removes at most [`BATCH_MAX`] objects by their keys, or versions of them. Returns those that were refused; an
+/// object that is already gone is not among them.
 pub(crate) fn remove_batch(
     client: &S3Client,
     call: &Call,
@@ -46,21 +46,21 @@ pub(crate) fn remove_batch(
     Ok(stay)
 }
 
-/// Why one of a batch stays, as an error.
+/// Converts the refusal of one object of a batch to an error.
 pub(crate) fn refused(call: &Call, refusal: &Refusal) -> VolumeError {
     let code = refusal.code.clone().unwrap_or_default();
     let answer = Answer::Refused { status: 403, code, region: None };
     classify(call, &answer, refusal.message.as_deref(), "an object of a batch stays".into())
 }
 
-/// A version, or a marker, that is to go.
+/// A version or delete marker to be removed.
 struct Doomed<'a> {
     name: &'a BlobName,
     key: &'a str,
     version: String,
 }
 
-/// As [`holdfast_volume::RemoteVolume::remove_for_good`]. The bucket decides what must stay: its clock counts.
+/// Same as [`holdfast_volume::RemoteVolume::remove_for_good`]. The bucket decides by its own clock what is retained.
 pub(crate) fn remove_for_good(
     client: &S3Client,
     names: &[(BlobName, String)],
@@ -72,7 +72,7 @@ pub(crate) fn remove_for_good(
             let all = objects.into_iter().map(|object| object.id).chain(markers);
             doomed.extend(all.map(|version| Doomed { name, key, version }));
             if more {
-                // They are removed later, and no other object waits for that.
+                // They are removed later; the other objects do not wait for them.
                 note(&mut held, name, Hold::Until(0));
             }
         }
@@ -85,7 +85,7 @@ pub(crate) fn remove_for_good(
     Ok(held.into_iter().collect())
 }
 
-/// Removes versions: of as many as one request removes. What must stay is noted in `held`.
+/// Removes versions, at most as many as one request can. Retained ones are added to `held`.
 fn remove_versions(
     client: &S3Client,
     doomed: &[Doomed<'_>],
@@ -100,14 +100,14 @@ fn remove_versions(
             refusal.key.as_deref() == Some(one.key)
                 && refusal.version_id.as_ref().is_none_or(|version| *version == one.version)
         };
-        // Amazon's code, and MinIO's. What else is said is no matter of a lock.
+        // The codes of Amazon and MinIO. Other codes do not concern a lock.
         let may_be_locked = matches!(refusal.code.as_deref(), Some("AccessDenied" | "InvalidRequest"));
         let Some(one) = doomed.iter().find(is_it).filter(|_| may_be_locked) else {
             return Err(refused(&call, refusal));
         };
         match hold(client, one.name, one.key, &one.version) {
             Ok(Some(hold)) => Ok(Some((one.name, hold))),
-            // It is the right to remove it that is missing.
+            // The permission to remove it is missing.
             Ok(None) => Err(refused(&call, refusal)),
             Err(VolumeError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -119,13 +119,13 @@ fn remove_versions(
     Ok(())
 }
 
-/// Of several versions the one that stays longest counts.
+/// Of several versions of a name, the longest hold counts.
 fn note(held: &mut BTreeMap<BlobName, Hold>, name: &BlobName, hold: Hold) {
     let longest = held.entry(name.clone()).or_insert(hold);
     *longest = hold.max(*longest);
 }
 
-/// Asks for each of `all`; the answers come in any order.
+/// Calls `ask` for each of `all` in parallel; the answers come in any order.
 fn side_by_side<'a, T: Sync, A: Send>(
     all: &'a [T],
     ask: impl Fn(&'a T) -> Result<A, VolumeError> + Sync,

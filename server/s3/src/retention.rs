@@ -1,4 +1,4 @@
-//! Object Lock: how long objects must stay.
+//! Object Lock: retention of objects.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use holdfast_volume::{BlobName, Hold, LockMode, Retained, VolumeError};
 use crate::client::{RequestKind, S3Client};
 use crate::error::{Intent, OBJECT_LOCK_ACTION, REMOVE_VERSION_ACTION, is_lock_missing};
 
-/// What HEAD told of an object's retention.
+/// Parses an object's retention from the answer to HEAD.
 pub(crate) fn retained(mode: Option<&ObjectLockMode>, until: Option<&DateTime>) -> Option<Retained> {
     let mode = match mode? {
         ObjectLockMode::Compliance => LockMode::Compliance,
-        // Whatever else there may be some day promises less.
+        // Modes added in the future may promise less.
         _ => LockMode::Governance,
     };
     Some(Retained { mode, until_ms: until?.to_millis().ok()? })
 }
 
-/// Whether the bucket has Object Lock.
+/// Returns true if the bucket has Object Lock.
 pub(crate) fn can_retain(client: &Arc<S3Client>) -> Result<bool, VolumeError> {
     let call = client.call(OBJECT_LOCK_ACTION, &"the bucket", Intent::Read);
     let request = client.sdk.get_object_lock_configuration().bucket(&client.config.bucket);
@@ -61,7 +61,7 @@ pub(crate) fn retain(
     client.request(RequestKind::Put, &call, 0, request.send()).map(|_| ())
 }
 
-/// Why a version must stay; `None`: it need not.
+/// Returns the hold of a version; `None`: it is not retained.
 pub(crate) fn hold(
     client: &S3Client,
     name: &BlobName,

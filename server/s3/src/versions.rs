@@ -1,4 +1,4 @@
-//! What lies under a name where the bucket keeps versions: objects and delete markers, the newest on top.
+//! Versions under a name, where the bucket keeps them: objects and delete markers, the newest on top.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use crate::client::{RequestKind, S3Client};
 use crate::config::ChecksumKind;
 use crate::error::{Intent, LIST_VERSIONS_ACTION, REMOVE_VERSION_ACTION, bad_answer, is_denied};
 
-/// Versions of one object that are looked through at once: no one but an attacker makes more.
+/// Most versions of one object that are read at once: only an attacker makes more.
 pub(crate) const VERSIONS_MAX: usize = 10_000;
 
-/// An object that lies there, or lies below another.
+/// A version of an object, current or covered by another.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) id: String,
-    /// In bytes.
+    /// Length in bytes.
     pub(crate) len: Option<u64>,
     pub(crate) tag: Option<String>,
 }
 
-/// What there is of one key.
+/// Versions of one key.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    /// The newest first.
+    /// Objects, newest first.
     pub(crate) objects: Vec<Version>,
-    /// Delete markers, by their names.
+    /// Ids of delete markers.
     pub(crate) markers: Vec<String>,
-    /// There are more.
+    /// `true` if there are more.
     pub(crate) more: bool,
 }
 
-/// The versions of this very key, [`VERSIONS_MAX`] and at most a page more.
+/// Lists the versions of exactly this key: up to [`VERSIONS_MAX`] and at most a page more.
 pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<Versions, VolumeError> {
     let call = client.call(LIST_VERSIONS_ACTION, name, Intent::Read);
     let mut found = Versions::default();
@@ -48,7 +48,7 @@ pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<
             .set_key_marker(key_marker)
             .set_version_id_marker(version_marker);
         let output = client.request(RequestKind::List, &call, 0, request.send())?;
-        // Keys that only begin so are other objects, and come later.
+        // Keys that merely start with it are other objects, and come later.
         let mut is_over = !output.is_truncated.unwrap_or(false);
         let (objects, markers) =
             (output.versions.unwrap_or_default(), output.delete_markers.unwrap_or_default());
@@ -78,7 +78,7 @@ pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<
         }
         let next = (output.next_key_marker, output.next_version_id_marker);
         if is_empty || next.0.is_none() || next == at {
-            // It would be asked without end.
+            // The listing would never end.
             return Err(bad_answer(
                 &call,
                 "a page of versions that is said not to be the last, and leads nowhere",
@@ -88,16 +88,16 @@ pub(crate) fn versions(client: &S3Client, name: &BlobName, key: &str) -> Result<
     }
 }
 
-/// An object that is to be brought back, as the record knows it.
+/// The object to be restored, as recorded.
 pub(crate) struct Wanted<'a> {
-    /// In bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
     pub(crate) tag: Option<&'a str>,
     pub(crate) sum: Option<BlobChecksum>,
 }
 
 impl Wanted<'_> {
-    /// (T19) Another object of the same length is not it.
+    /// (T19) Returns true if the version is this object, and not merely one of the same length.
     fn is_it(
         &self,
         client: &Arc<S3Client>,
@@ -115,13 +115,14 @@ impl Wanted<'_> {
             {
                 Ok(look(client, name, key, Some(&there.id))?.checksum == Some(sum))
             }
-            // Of another kind than the service keeps: who asks looks at what lies there then.
+            // The service keeps another kind of checksum: the caller verifies the restored object.
             (None, _) => Ok(true),
         }
     }
 }
 
-/// As [`holdfast_volume::RemoteVolume::uncover`]. Markers that lie below go, too: nothing hangs on them.
+/// Same as [`holdfast_volume::RemoteVolume::uncover`]. Delete markers below it are removed, too: nothing
+/// depends on them.
 pub(crate) fn uncover(
     client: &Arc<S3Client>,
     name: &BlobName,
@@ -142,7 +143,7 @@ pub(crate) fn uncover(
         let call = client.call(REMOVE_VERSION_ACTION, name, Intent::Write);
         let request = client.sdk.delete_object().bucket(&client.config.bucket).key(key).version_id(id);
         match client.request(RequestKind::Delete, &call, 0, request.send()) {
-            // Someone made stay what lies above: it is there, and no waiting brings it back.
+            // The version above it is under retention: waiting does not help.
             Err(error) if is_denied(&error) => {
                 return Err(VolumeError::NotReadableNow { name: name.to_string(), source: error.into() });
             }

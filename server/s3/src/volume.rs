@@ -1,4 +1,4 @@
-//! The volume.
+//! The volume in a bucket.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::retention;
 use crate::versions::{self, Wanted};
 use crate::writer::S3Writer;
 
-/// What one request lists at most.
+/// Most keys listed by one request.
 const PAGE_MAX: usize = 1000;
 
-/// A volume in a bucket. See the crate's text.
+/// A volume in a bucket (see the crate documentation).
 #[derive(Debug)]
 pub struct S3Volume {
     client: Arc<S3Client>,
 }
 
-/// What HEAD tells.
+/// Answer to HEAD.
 struct Head {
     len: u64,
     tag: Option<String>,
@@ -38,7 +38,7 @@ struct Head {
 }
 
 impl S3Volume {
-    /// Makes ready to ask; asks nothing yet.
+    /// Prepares the client; sends no request yet.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -46,12 +46,12 @@ impl S3Volume {
         Ok(Self { client: Arc::new(S3Client::open(config)?) })
     }
 
-    /// Requests so far.
+    /// Counters of the requests so far.
     pub fn requests(&self) -> Arc<RequestCounts> {
         Arc::clone(&self.client.counts)
     }
 
-    /// Ends requests under way that write, so that their callers need not wait, and refuses further ones.
+    /// Cancels requests in progress that write, so that their callers need not wait, and refuses further ones.
     pub fn stop_writing(&self) {
         self.client.stop_writing();
     }
@@ -67,12 +67,12 @@ impl S3Volume {
         }
     }
 
-    /// The name of an object of this volume; `None`: it is not of ours.
+    /// The blob name of a key; `None`: the key does not belong to this volume.
     fn name(&self, key: &str) -> Option<BlobName> {
         BlobName::new(self.below(key)?)
     }
 
-    /// A key without the prefix; `None`: it is not below that.
+    /// The key without the prefix; `None`: it does not have the prefix.
     fn below<'a>(&self, key: &'a str) -> Option<&'a str> {
         match self.client.config.prefix.as_str() {
             "" => Some(key),
@@ -102,8 +102,8 @@ impl S3Volume {
         Ok(Head { len, tag: output.e_tag, checksum: checksum.filter(|_| is_whole), class })
     }
 
-    /// The answer to HEAD has no body, so it does not tell whether the object is missing or the whole bucket: the former
-    /// is data loss, the latter a wrong setting.
+    /// The answer to HEAD has no body, so it does not tell whether the object or the whole bucket is missing: the
+    /// former is data loss, the latter a wrong setting.
     fn missing(&self, name: BlobName) -> VolumeError {
         let call = self.client.call("find", &name, Intent::Read);
         let request = self.client.sdk.head_bucket().bucket(self.bucket());
@@ -118,10 +118,10 @@ impl S3Volume {
     }
 }
 
-/// It would be asked for without end.
+/// Without this check the listing would never end.
 const LEADS_NOWHERE: &str = "a page that is said not to be the last, and leads nowhere";
 
-/// After which key the next page begins: the `last` of one that began after `after`.
+/// Key after which the next page begins: the `last` of a page that began after `after`.
 fn next_page(call: &Call, last: Option<String>, after: Option<&str>) -> Result<String, VolumeError> {
     let goes_on = |last: &String| after.is_none_or(|after| last.as_str() > after);
     last.filter(goes_on).ok_or_else(|| bad_answer(call, LEADS_NOWHERE))
@@ -129,7 +129,7 @@ fn next_page(call: &Call, last: Option<String>, after: Option<&str>) -> Result<S
 
 impl Volume for S3Volume {
     fn create_for(&self, name: &BlobName, _: Owner) -> Result<Box<dyn BlobWriter>, VolumeError> {
-        // Whether the name is taken, the PUT tells.
+        // The PUT finds out whether the name is taken.
         Ok(Box::new(S3Writer::new(Arc::clone(&self.client), name.clone(), self.key(name))))
     }
 
@@ -158,7 +158,7 @@ impl Volume for S3Volume {
                 .set_start_after(after.clone())
                 .max_keys(wanted);
             let output = match self.client.request(RequestKind::List, &call, 0, request.send()) {
-                // A folder that does not exist is empty, so it is the bucket that is missing.
+                // A missing folder is merely empty, so the bucket is missing.
                 Err(VolumeError::NotFound { .. }) => {
                     let answer =
                         Answer::Refused { status: 404, code: "NoSuchBucket".to_owned(), region: None };
@@ -171,12 +171,12 @@ impl Volume for S3Volume {
             let last = objects.last().and_then(|object| object.key.clone());
             let mut entries = Vec::with_capacity(objects.len().min(PAGE_MAX));
             for object in objects {
-                // Objects of others are not ours to list.
+                // Objects that are not blobs are not listed.
                 let Some(name) = object.key.as_deref().and_then(|key| self.name(key)) else { continue };
                 let len = object.size.and_then(|size| u64::try_from(size).ok());
                 entries.push(BlobEntry { name, len: len.ok_or_else(|| bad_answer(&call, "no length"))? });
             }
-            // A page with more behind it has an entry.
+            // A page that is not the last has an entry.
             if !more || !entries.is_empty() {
                 return Ok(ListPage { entries, more });
             }
@@ -185,7 +185,7 @@ impl Volume for S3Volume {
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), VolumeError> {
-        // Deleting what is not there succeeds.
+        // Deleting a missing object succeeds.
         self.head("remove", name)?;
         let call = self.client.call("remove", name, Intent::Write);
         let request = self.client.sdk.delete_object().bucket(self.bucket()).key(self.key(name));
@@ -314,7 +314,7 @@ impl RemoteVolume for S3Volume {
             let blob = S3Blob { client, name: name.clone(), key, len, tag: Some(tag.clone()), class: None };
             match <dyn Blob>::read_vec(&blob, name, 0, wanted) {
                 Ok(bytes) => return Ok(Some(Tagged { bytes, tag })),
-                // Changed since; it is not changed often.
+                // Changed since it was listed; such objects rarely change.
                 Err(VolumeError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }

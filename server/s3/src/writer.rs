@@ -1,7 +1,7 @@
-//! A blob being written: one PUT, or, where it is larger than one should be, parts.
+//! Writing a blob: one PUT, or several parts if it is too large for one.
 //!
-//! A writer holds up to [`PUT_BYTES`] and what the allocator adds. Containers are below that, so each is one request;
-//! a catalog snapshot may need parts.
+//! A writer holds up to [`PUT_BYTES`] and the allocator's overhead. Containers are smaller, so each is one request; a
+//! catalog snapshot may need parts.
 
 use std::sync::Arc;
 
@@ -19,33 +19,33 @@ use crate::client::{RequestKind, S3Client};
 use crate::config::ServerEncryption;
 use crate::error::Intent;
 
-/// The most that one request carries: a container of 32 MiB with its encryption is a little more than that. With the
-/// 10,000 parts that an object may have, 390 GiB.
+/// Largest body of one request: a container of 32 MiB and its encryption take a little more than that. An object of at
+/// most 10,000 parts then has 390 GiB.
 pub(crate) const PUT_BYTES: usize = 40 << 20;
 
-/// By which a buffer grows.
+/// Growth increment of the buffer.
 const GROW_BYTES: usize = 8 << 20;
 
 const PARTS_MAX: usize = 10_000;
 
-/// What must be there for a PUT to be carried out, and what is put.
+/// Precondition of a PUT, and kind of the object.
 enum Condition {
-    /// Nothing; a blob.
+    /// No object exists; a blob.
     Blob,
-    /// Nothing; what is changed in place, and read whenever something is written: of no other class than the usual.
+    /// No object exists; an object that is changed in place, and read before every write: always of the usual class.
     New,
-    /// An object with this tag.
+    /// The object has this tag.
     Is(String),
 }
 
-/// Parts under way.
+/// A multipart upload in progress.
 #[derive(Debug)]
 struct Upload {
     id: String,
     done: Vec<CompletedPart>,
 }
 
-/// See [`BlobWriter`].
+/// Writes an object (see [`BlobWriter`]).
 #[derive(Debug)]
 pub(crate) struct S3Writer {
     client: Arc<S3Client>,
@@ -55,7 +55,7 @@ pub(crate) struct S3Writer {
     sent_bytes: u64,
     upload: Option<Upload>,
     checksum: Option<Checksum>,
-    /// Of the whole blob.
+    /// Checksum of the whole blob.
     whole: Option<Digest>,
     has_failed: bool,
 }
@@ -89,7 +89,7 @@ impl S3Writer {
         self.client.config.class.as_deref().map(StorageClass::from)
     }
 
-    /// Both texts, one of which may be empty.
+    /// Encodes both checksums, one of which may be empty.
     fn texts(&self, digest: Option<&Digest>) -> (Option<String>, Option<String>) {
         let text = self.checksum.zip(digest).map(|(kind, digest)| (kind, kind.text(digest.finalize())));
         match text {
@@ -131,7 +131,7 @@ impl S3Writer {
         Ok(())
     }
 
-    /// Sends what the buffer holds as the next part.
+    /// Sends the buffer as the next part.
     fn send_part(&mut self) -> Result<(), VolumeError> {
         if self.upload.is_none() {
             self.begin_parts()?;
@@ -205,7 +205,7 @@ impl S3Writer {
         })
     }
 
-    /// Changes a small object in place, if it has this tag; `None`: makes it. Returns its new tag.
+    /// Replaces a small object if it has this tag; `None`: creates it. Returns its new tag.
     pub(crate) fn replace(mut self, bytes: &[u8], tag: Option<&str>) -> Result<String, VolumeError> {
         self.append(bytes)?;
         let condition = tag.map_or(Condition::New, |tag| Condition::Is(tag.to_owned()));
@@ -247,7 +247,7 @@ impl S3Writer {
         }
         let call = self.client.call("seal", &self.name, Intent::Write);
         let (crc64, crc32c) = self.texts(self.whole.as_ref());
-        // From here on it may exist: nothing is aborted when this is dropped.
+        // From here on the object may exist: dropping this aborts nothing.
         let Some(upload) = self.upload.take() else { return Ok(()) };
         let parts = CompletedMultipartUpload::builder().set_parts(Some(upload.done)).build();
         let request = self
@@ -297,7 +297,7 @@ impl Drop for S3Writer {
             .key(&self.key)
             .upload_id(upload.id);
         self.client.spawn(async move {
-            // What it leaves, `discard_unfinished` and the bucket's lifecycle rule remove.
+            // If this fails, `discard_unfinished` or the bucket's lifecycle rule removes the parts.
             let _ = request.send().await;
         });
     }

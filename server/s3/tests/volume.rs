@@ -1,4 +1,4 @@
-//! The volume on an object store in this process: conformance, and bad days.
+//! The volume on an object store in this process: conformance, and failures.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -29,8 +29,8 @@ fn volume(bucket: &TestBucket) -> S3Volume {
     S3Volume::open(config(bucket, "site")).unwrap()
 }
 
-/// A volume of the environment, where one is named: `HOLDFAST_TEST_S3` is a location, and the usual variables say who
-/// asks.
+/// Uses a bucket named by the environment, if any: `HOLDFAST_TEST_S3` is its location, and the usual variables give
+/// the credentials.
 #[test]
 fn conforms() {
     let bucket = TestBucket::start();
@@ -52,7 +52,7 @@ fn conforms() {
     });
 }
 
-/// Objects that must stay, as what is in memory for tests keeps them.
+/// Objects with retention behave as on the volume in memory.
 #[test]
 fn conforms_with_object_lock() {
     let bucket = TestBucket::start_with_object_lock();
@@ -63,7 +63,7 @@ fn conforms_with_object_lock() {
     });
 }
 
-/// What is missing is said, with what to do: Object Lock, or rights.
+/// A missing feature or permission is reported with advice: Object Lock, or rights.
 #[test]
 fn a_bucket_without_object_lock_says_so() {
     let bucket = TestBucket::start();
@@ -86,13 +86,13 @@ fn a_bucket_without_object_lock_says_so() {
     bucket.fail(Op::Get, "", 1, Fault::Refuse(403, "AccessDenied"));
     let error = locked.can_retain().unwrap_err();
     assert!(error.to_string().contains("s3:GetBucketObjectLockConfiguration"), "{error}");
-    // What stays for no reason of its own is no matter of time.
+    // A refusal without a hold is not a temporary one.
     bucket.fail(Op::Delete, "", 1, Fault::Refuse(403, "AccessDenied"));
     let error = locked.remove_for_good(&[name("c/x")]).unwrap_err();
     assert!(error.to_string().contains("s3:DeleteObjectVersion"), "{error}");
 }
 
-/// Where versions are kept, removing for good takes a listing an object, and looks at none that goes.
+/// Where versions are kept, removing for good takes one listing an object, and no look at any version that can go.
 #[test]
 fn removing_for_good_is_a_listing_each_and_one_request() {
     let bucket = TestBucket::start_with_object_lock();
@@ -106,7 +106,7 @@ fn removing_for_good_is_a_listing_each_and_one_request() {
     assert!(names.iter().all(|one| bucket.versions(&format!("site/{one}")).is_empty()), "not even a marker");
 }
 
-/// An object that got another storage class lies over what it was before, and a delete marker over both.
+/// An object whose storage class changed covers its older version, and a delete marker covers both.
 #[test]
 fn all_versions_and_markers_are_removed_for_good() {
     let bucket = TestBucket::start_with_object_lock();
@@ -126,7 +126,7 @@ fn all_versions_and_markers_are_removed_for_good() {
     assert_eq!(bucket.keys(), ["site/c/xy"], "a name that begins so is another");
 }
 
-/// However often someone replaced an object, it goes, and others do not wait for it.
+/// An object with very many versions is removed, and others do not wait for it.
 #[test]
 fn many_versions_are_removed_for_good() {
     let bucket = TestBucket::start_with_object_lock();
@@ -157,11 +157,11 @@ fn a_listing_of_versions_that_leads_nowhere_is_an_error() {
     let entry = "<Version><Key>site/c/x</Key><VersionId>v1</VersionId><Size>5</Size></Version>";
     let next = "<NextKeyMarker>site/c/x</NextKeyMarker><NextVersionIdMarker>v1</NextVersionIdMarker>";
     for (page, times) in [
-        // Nothing on it.
+        // An empty page.
         (format!("{begin}{next}</ListVersionsResult>"), 1),
-        // The same again and again.
+        // The same page again and again.
         (format!("{begin}{next}{entry}</ListVersionsResult>"), 2),
-        // Not where it goes on.
+        // Without the start of the next page.
         (format!("{begin}{entry}</ListVersionsResult>"), 1),
     ] {
         let page: &'static str = page.leak();
@@ -177,7 +177,7 @@ fn a_listing_of_versions_that_leads_nowhere_is_an_error() {
     assert_eq!(volume.stat(&name("c/x")).unwrap().len, 5);
 }
 
-/// Nor is a listing of objects or of uploads asked for again and again.
+/// Listings of objects and of uploads do not loop, either.
 #[test]
 fn a_listing_that_leads_nowhere_is_an_error() {
     let bucket = TestBucket::start();
@@ -185,7 +185,7 @@ fn a_listing_that_leads_nowhere_is_an_error() {
     let objects = |inside: &str| {
         format!("<ListBucketResult><IsTruncated>true</IsTruncated>{inside}</ListBucketResult>").leak()
     };
-    // A stranger's key: the listing goes on behind it.
+    // A key that is no blob's: the listing continues after it.
     let stranger = "<Contents><Key>site/c/a b</Key><Size>5</Size></Contents>";
     for (page, times) in [(objects(""), 1), (objects(stranger), 2)] {
         let page: &'static str = page;
@@ -222,7 +222,7 @@ fn a_whole_bucket_and_a_part_of_it_are_volumes() {
     assert_eq!(list(&volume(&bucket), "c").len(), 1);
 }
 
-/// A container is one request, and nothing is asked before it.
+/// A container is one request, with none before it.
 #[test]
 fn a_blob_is_one_put() {
     let bucket = TestBucket::start();
@@ -280,7 +280,7 @@ fn what_lies_there_is_told_with_its_checksum() {
     assert!(matches!(volume.stat(&name("c/y")), Err(VolumeError::NotFound { .. })));
 }
 
-/// An answer that is lost after a PUT leaves the object; trying again says so.
+/// A lost answer to a PUT may leave the object; a retry reports that.
 #[test]
 fn a_put_whose_answer_is_lost_may_have_been_done() {
     let bucket = TestBucket::start();
@@ -299,7 +299,7 @@ fn a_put_whose_answer_is_lost_may_have_been_done() {
     }
 }
 
-/// Too much at once, and answers that break off: tried again, and then right.
+/// Throttling and truncated answers are retried, and succeed.
 #[test]
 fn passing_failures_are_retried_around_it() {
     let bucket = TestBucket::start();
@@ -321,7 +321,7 @@ fn passing_failures_are_retried_around_it() {
     }
 }
 
-/// What is refused says what to do, and is never taken for data loss.
+/// A refusal comes with advice, and is never mistaken for data loss.
 #[test]
 fn refusals_say_what_to_do() {
     let bucket = TestBucket::start();
@@ -366,7 +366,7 @@ fn credentials_file(folder: &tempfile::TempDir, secret: &str) -> Credentials {
     Credentials::File { path, profile: None }
 }
 
-/// Credentials of a file, and of a profile in it. Those that are put there later count from the next request on.
+/// Credentials from a file, and from a profile in it. A replaced file takes effect with the next request.
 #[test]
 fn credentials_come_from_a_file_and_may_be_replaced() {
     let (bucket, folder) = (TestBucket::start(), tempfile::tempdir().unwrap());
@@ -379,14 +379,14 @@ fn credentials_come_from_a_file_and_may_be_replaced() {
     let error = other.list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
     assert!(error.to_string().contains("secret key"), "{error}");
 
-    // They end, and others are put there.
+    // They expire, and are replaced.
     credentials_file(&folder, "that of yesterday");
     let error = volume.list(&name("c"), None, NonZeroUsize::MIN).unwrap_err();
     assert!(error.to_string().contains("secret key"), "{error}");
     credentials_file(&folder, SECRET_KEY);
     assert_eq!(list(&volume, "c").len(), 1);
 
-    // Neither a file that is gone nor one without credentials ends anything but the request.
+    // A missing file, or one without credentials, fails the request and nothing else.
     for (action, part) in [(0, "cannot be read"), (1, "s3_credentials")] {
         match action {
             0 => std::fs::remove_file(&path).unwrap(),
@@ -398,12 +398,12 @@ fn credentials_come_from_a_file_and_may_be_replaced() {
     }
 }
 
-/// What a log says of a bucket that cannot be reached is enough to find out why.
+/// The error for an unreachable bucket includes the root cause.
 #[test]
 fn a_bucket_that_cannot_be_reached_is_told_with_the_first_cause() {
     let gone = TestBucket::start();
     let mut config = config(&gone, "site");
-    // Bound, and nothing listens.
+    // Bound, but not listening.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     drop(taken);
@@ -414,7 +414,7 @@ fn a_bucket_that_cannot_be_reached_is_told_with_the_first_cause() {
     assert!(error.is_retryable() && error.is_unreadable_now(), "{error:?}");
 }
 
-/// An object that is replaced behind an open handle is not read as if it were the one that was opened.
+/// A handle does not read an object that replaced the one that was opened.
 #[test]
 fn a_handle_reads_the_object_that_was_opened() {
     let bucket = TestBucket::start();
@@ -427,7 +427,7 @@ fn a_handle_reads_the_object_that_was_opened() {
     assert!(matches!(blob.read_vec(&name("c/x"), 1, 2), Err(VolumeError::NotFound { .. })));
 }
 
-/// What two servers agree by: of two changes of the same thing one is carried out.
+/// The basis of agreement between two servers: of two concurrent changes one is carried out.
 #[test]
 fn a_small_object_is_changed_only_as_it_was_read() {
     let bucket = TestBucket::start();
@@ -447,7 +447,7 @@ fn a_small_object_is_changed_only_as_it_was_read() {
     assert_ne!(first, second);
     assert_eq!(one.replace_tagged(&lease, b"one again", Some(&first)).unwrap(), None, "it is another by now");
     assert_eq!(one.tag(&lease).unwrap().as_deref(), Some(second.as_str()));
-    // An answer that is lost may have been a success.
+    // A lost answer may have been a success.
     bucket.fail(Op::Put, "lease", 1, Fault::LoseAnswer);
     let error = other.replace_tagged(&lease, b"third", Some(&second)).unwrap_err();
     assert!(error.may_have_written(), "{error}");
@@ -480,7 +480,7 @@ fn many_are_removed_by_few_requests() {
     volume.remove_all(&names).unwrap();
 }
 
-/// A server that takes connections and never answers is given up after its time limit, and at once by a stop.
+/// A server that accepts connections and never answers is abandoned after the time limit, and at once by a stop.
 #[test]
 fn a_stop_ends_a_put_under_way() {
     let bucket = TestBucket::start();
@@ -500,7 +500,7 @@ fn a_stop_ends_a_put_under_way() {
     assert!(begun.elapsed() < Duration::from_secs(3000), "it did not wait for the answer");
 }
 
-/// A service that answers 429 beyond so many requests a second, or bills them, is asked no faster.
+/// Keeps below the request rate of a service that limits or bills requests.
 #[test]
 fn no_more_requests_a_second_begin_than_wanted() {
     let bucket = TestBucket::start();
