@@ -1,17 +1,17 @@
-//! What a policy keeps, and why.
+//! Decides which restore points a policy keeps, and why.
 //!
 //! Rules mean what `restic forget` means by them, so that people need not learn anew what deletes their data. Restore
-//! points are looked at from the newest to the oldest. Each rule has its number as a count: `keep-last` is used up by
-//! every restore point, the others by the first (so the newest) of each period. As long as a rule has counts left when
-//! the oldest restore point is reached, it keeps that one too: history begins where it began until the rule is full.
+//! points are visited from the newest to the oldest. Each rule has its number as a count: every restore point uses up
+//! one of `keep-last`, the first (so the newest) of each period one of the others. If a rule has counts left when the
+//! oldest restore point is reached, it keeps that one too: history begins where it began until the rule is full.
 //! `keep-within` counts from the newest restore point that is not in the future, not from today, so that a VM which is
 //! no longer backed up does not lose everything in time.
 //!
-//! What is in the future, by the clock of who decides, stays and uses no rule up: a clock was wrong when it was made, or
-//! is now, and what was made since must not go for it.
+//! Restore points in the future, by the caller's clock, are kept and use up no counts: the clock was wrong when they
+//! were made, or is now, and restore points made since must not be deleted for them.
 //!
 //! Two things go beyond: an hour that clocks repeat is two hours, and three kinds are kept whatever the rules say (the
-//! newest, the newest whole one, and what is locked or held).
+//! newest, the newest whole one, and those locked or held).
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use jiff::{Span, Timestamp, Zoned};
 
 use crate::period::Period;
 
-/// What there is to know of a restore point of one VM.
+/// Properties of a restore point of one VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestorePoint<Id> {
     pub id: Id,
@@ -30,32 +30,32 @@ pub struct RestorePoint<Id> {
     pub at_ms: i64,
     /// Its commit number, which orders the restore points of a VM whatever the clocks did.
     pub commit: u64,
-    /// Whether it has every disk and none of it is known to be damaged.
+    /// `true` if it has every disk and none of it is known to be damaged.
     pub whole: bool,
-    /// Until when it is locked; `None` when it is not locked now.
+    /// End of its lock; `None` when it is not locked now.
     pub locked_until_ms: Option<i64>,
-    /// Whether it is under a legal hold.
+    /// `true` while it is under a legal hold.
     pub held: bool,
 }
 
-/// Why a restore point stays.
+/// Why a restore point is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// No rule says anything, so everything is kept.
+    /// There are no rules, so everything is kept.
     NoRules,
     /// One of the newest.
     Last,
     /// The newest of its period.
     Newest(Period),
-    /// The oldest there is, while the rule has counts left.
+    /// The oldest of all, while the rule has counts left.
     Oldest(Period),
-    /// Made within so many days before the newest.
+    /// Made within this many days before the newest.
     Within { days: u32 },
-    /// Made in the future, by the clock of who decides.
+    /// Made in the future, by the caller's clock.
     Future,
-    /// The last that was made: a VM never loses its newest restore point by rules.
+    /// The last one made: a VM never loses its newest restore point by rules.
     Latest,
-    /// The last that is whole: what came after lacks disks or is damaged.
+    /// The last whole one: later ones lack disks or are damaged.
     LatestWhole,
     /// Locked until then.
     Locked { until_ms: i64 },
@@ -63,7 +63,7 @@ pub enum Reason {
     Held,
 }
 
-/// In a few words, for tables.
+/// A short text, for tables.
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -84,23 +84,23 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// What becomes of one restore point.
+/// Decision about one restore point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision<Id> {
     pub id: Id,
     pub at_ms: i64,
-    /// Why it stays; empty for one that is to be deleted.
+    /// Reasons to keep it; empty if it is to be deleted.
     pub reasons: Vec<Reason>,
 }
 
 impl<Id> Decision<Id> {
-    /// Whether it stays.
+    /// Returns true if it is kept.
     pub const fn keep(&self) -> bool {
         !self.reasons.is_empty()
     }
 }
 
-/// Decides about the restore points of one VM: newest first, whatever their order was.
+/// Decides about the restore points of one VM, in any order. Returns the decisions newest first.
 pub fn decide<Id: Copy + Ord>(
     points: &[RestorePoint<Id>],
     rules: &Rules,
@@ -148,13 +148,13 @@ pub fn decide<Id: Copy + Ord>(
     points.iter().enumerate().map(decide_one).collect()
 }
 
-/// A moment in a time zone. What is out of any calendar's range (the year 9999) is taken for the range's end.
+/// Converts a moment to a time zone. One out of any calendar's range (the year 9999) is clamped to the range's end.
 fn zoned(at_ms: i64, zone: &TimeZone) -> Zoned {
     let end = if at_ms < 0 { Timestamp::MIN } else { Timestamp::MAX };
     Timestamp::from_millisecond(at_ms).unwrap_or(end).to_zoned(zone.clone())
 }
 
-/// Where `keep-within` begins.
+/// Start of `keep-within`.
 enum Within {
     Everything,
     After { ms: i64 },
@@ -169,7 +169,7 @@ impl Within {
     }
 }
 
-/// `None` without the rule.
+/// Returns `None` without the rule.
 fn within_from<Id>(
     points: &[RestorePoint<Id>],
     rules: &Rules,
@@ -180,7 +180,7 @@ fn within_from<Id>(
         return None;
     }
     let latest_ms = points.iter().map(|point| point.at_ms).filter(|at_ms| *at_ms < now_ms).max();
-    // Days of the calendar: one with 23 hours counts like any other. What cannot be computed deletes nothing.
+    // Calendar days: one with 23 hours counts like any other. If the start cannot be computed, nothing is deleted.
     let from = latest_ms.and_then(|latest_ms| {
         let days = Span::new().try_days(rules.keep_within_days).ok()?;
         zoned(latest_ms, zone).checked_sub(days).ok()
@@ -188,7 +188,7 @@ fn within_from<Id>(
     Some(from.map_or(Within::Everything, |from| Within::After { ms: from.timestamp().as_millisecond() }))
 }
 
-/// What the rules that count have left.
+/// Remaining counts of the rules that count.
 struct Counts {
     last: u32,
     periods: [(Period, u32, Option<[i64; 3]>); 5],

@@ -1,7 +1,7 @@
-//! Which restore points rules will have deleted after some time, if backups go on as they have.
+//! Forecasts which restore points rules will have deleted after some time, if backups go on as before.
 //!
-//! The rhythm of a VM is that of its last restore points. One whose backups have stopped keeps what it has, as rules count
-//! from its newest. It is a forecast: people change rules, delete, lock, and start or stop backups.
+//! The interval of a VM's backups is taken from its last restore points. A VM whose backups have stopped keeps what it
+//! has, as rules count from its newest. It is a forecast: people change rules, delete, lock, and start or stop backups.
 
 #[cfg(test)]
 mod tests;
@@ -14,20 +14,20 @@ use crate::decide::{RestorePoint, decide};
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Restore points that tell the rhythm.
+/// Restore points from which the interval is computed.
 const RHYTHM_POINTS: usize = 31;
 
-/// Backups come at most, and at least, so far apart: then half a year has 4,320 of them.
+/// Bounds of the interval between backups: then half a year has at most 4,320 of them.
 const GAP_MIN_MS: i64 = HOUR_MS;
 const GAP_MAX_MS: i64 = 31 * DAY_MS;
 
-/// After this many gaps without a backup they have stopped.
+/// Backups count as stopped after this many intervals without one.
 const MISSED_MAX: i64 = 3;
 
-/// The farthest that is looked ahead: the longest time for which a storage class is paid for at least is half of it.
+/// Longest forecast: twice the longest minimum duration that any storage class bills.
 pub const FORECAST_DAYS_MAX: u32 = 366;
 
-/// Those of the restore points of one VM that will have been deleted in `days`, at most [`FORECAST_DAYS_MAX`].
+/// Returns the restore points of one VM that will have been deleted in `days`, at most [`FORECAST_DAYS_MAX`].
 pub fn leaving<Id: Copy + Ord>(
     points: &[RestorePoint<Id>],
     rules: &Rules,
@@ -36,7 +36,7 @@ pub fn leaving<Id: Copy + Ord>(
     days: u32,
 ) -> Vec<Id> {
     let horizon_ms = now_ms.saturating_add(i64::from(days.min(FORECAST_DAYS_MAX)) * DAY_MS);
-    // Those to come have numbers of their own.
+    // Future restore points have ids of their own.
     let known = points.iter().map(|point| RestorePoint {
         id: (Some(point.id), 0),
         at_ms: point.at_ms,
@@ -55,7 +55,7 @@ pub fn leaving<Id: Copy + Ord>(
     decided.filter(|point| !point.keep()).filter_map(|point| point.id.0).collect()
 }
 
-/// When backups will be made, as far as the past tells.
+/// Times of future backups, extrapolated from the past.
 fn times_to_come<Id>(
     points: &[RestorePoint<Id>],
     now_ms: i64,
@@ -67,7 +67,7 @@ fn times_to_come<Id>(
     times.truncate(RHYTHM_POINTS);
     let gap_ms = match (times.first(), times.last(), i64::try_from(times.len())) {
         (Some(newest), Some(oldest), Ok(count)) if count > 1 => newest.saturating_sub(*oldest) / (count - 1),
-        // One backup tells nothing: most run every day.
+        // A single backup tells no interval: most run every day.
         _ => DAY_MS,
     };
     let gap_ms = gap_ms.clamp(GAP_MIN_MS, GAP_MAX_MS);

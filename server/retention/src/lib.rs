@@ -4,18 +4,18 @@
 //!
 //! | module | open it for |
 //! |---|---|
-//! | `decide` | what it keeps, and why |
+//! | `decide` | which restore points are kept, and why |
 //! | `period` | the hour, day, week, month or year that a moment falls in |
 //! | `schedule` | calendar expressions in a time zone |
-//! | `simulate` | what would exist on each day |
-//! | `forecast` | what of what exists will be gone after some time |
+//! | `simulate` | restore points that would exist on each day |
+//! | `forecast` | existing restore points that will be gone after some time |
 //!
-//! What is certain of [`decide()`]:
+//! Guarantees of [`decide()`]:
 //! * A restore point is deleted only when no rule keeps it, and never when it is the newest of those given, the newest
 //!   whole one, locked or held.
-//! * Rules that say nothing keep everything.
+//! * Without rules everything is kept.
 //! * A rule with a greater number keeps at least what it kept with a smaller one.
-//! * To decide again about what was kept deletes nothing more.
+//! * Deciding again about the kept restore points deletes nothing more.
 
 mod decide;
 mod forecast;
@@ -32,5 +32,5 @@ pub use simulate::{
     SimulatedPoint, simulate,
 };
 
-/// A time zone, as [`zone`] finds it by its name.
+/// A time zone; [`zone`] finds it by name.
 pub use jiff::tz::TimeZone;

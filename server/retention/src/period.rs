@@ -13,10 +13,10 @@ pub enum Period {
 }
 
 impl Period {
-    /// From the shortest to the longest.
+    /// All periods, from the shortest to the longest.
     pub const ALL: [Self; 5] = [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// As in `keep-daily`.
+    /// Name in rules such as `keep-daily`.
     pub const fn adverb(self) -> &'static str {
         match self {
             Self::Hour => "hourly",
@@ -27,7 +27,7 @@ impl Period {
         }
     }
 
-    /// A value that two moments have in common exactly when they fall in the same one.
+    /// A value that is equal for two moments exactly when they are in the same period.
     pub(crate) fn key(self, at: &Zoned) -> [i64; 3] {
         let (year, month, day) = (i64::from(at.year()), i64::from(at.month()), i64::from(at.day()));
         match self {

@@ -1,12 +1,12 @@
 //! Calendar expressions in a time zone.
 //!
-//! Five fields as cron has them: minute, hour, day of the month, month, day of the week; names of months and days,
-//! ranges, lists, steps, `L` (last), `#` (such as the second Friday of the month) and `W` (the nearest working day), and
+//! Five fields as in cron: minute, hour, day of the month, month, day of the week; names of months and days, ranges,
+//! lists, steps, `L` (last), `#` (such as the second Friday of the month) and `W` (the nearest working day), and
 //! `@hourly` to `@yearly`.
 //!
-//! When clocks change: a time of day that is skipped is made up for at once, when the clocks were put forward; one that
-//! comes twice runs the first time only. Where minute or hour is a wildcard or a step, work runs by elapsed time: not
-//! in the hour that is skipped, and in both of the one that comes twice.
+//! When clocks change: a skipped time of day runs at once, when the clocks were put forward; one that comes twice runs
+//! the first time only. If minute or hour is a wildcard or a step, work runs by elapsed time: not in the skipped hour,
+//! and in both of the repeated ones.
 
 #[cfg(test)]
 mod tests;
@@ -16,13 +16,13 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// A calendar expression at most; the longest sensible one is a list of a dozen times.
+/// Longest calendar expression; the longest sensible one is a list of a dozen times.
 pub const EXPRESSION_MAX_BYTES: usize = 200;
 
-/// The name of a time zone at most; the longest in use has 32 bytes.
+/// Longest name of a time zone; the longest in use has 32 bytes.
 pub const ZONE_MAX_BYTES: usize = 64;
 
-/// Why something is no schedule.
+/// Why a schedule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// Not a calendar expression.
@@ -30,15 +30,15 @@ pub enum ScheduleError {
         "{expression:?} is not a calendar expression ({reason}); write minute, hour, day of the month, month and day of the week, such as \"30 2 * * MON-FRI\", or @daily"
     )]
     Expression { expression: String, reason: String },
-    /// One that never comes.
+    /// The expression never matches.
     #[error("the calendar expression {expression:?} names no day that there is")]
     Never { expression: String },
-    /// A time zone that this server does not know.
+    /// The time zone is unknown to this server.
     #[error("there is no time zone {name:?}; write a name such as Europe/Berlin or UTC")]
     Zone { name: String },
 }
 
-/// When something runs: a calendar expression, read in a time zone.
+/// A schedule: a calendar expression in a time zone.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     expression: String,
@@ -63,10 +63,10 @@ pub fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
 }
 
 impl Schedule {
-    /// Reads `expression` in the time zone `zone_name` (empty: UTC).
+    /// Parses `expression` for the time zone `zone_name` (empty: UTC).
     ///
     /// # Errors
-    /// Says what is wrong with either; also of an expression that never comes, such as the 30th of February.
+    /// [`ScheduleError`]; also for an expression that never matches, such as the 30th of February.
     pub fn parse(expression: &str, zone_name: &str) -> Result<Self, ScheduleError> {
         let expression: String = expression.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
         let wrong = |reason: String| ScheduleError::Expression {
@@ -88,12 +88,12 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// As it was written, with single spaces.
+    /// The expression as written, with single spaces.
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
-    /// The time zone's name as it was written; empty is UTC.
+    /// The time zone's name as written; empty is UTC.
     pub fn zone_name(&self) -> &str {
         &self.zone_name
     }
@@ -103,11 +103,11 @@ impl Schedule {
         &self.zone
     }
 
-    /// The first time after `after_ms`, both in Unix milliseconds. `None` beyond the end of the calendar.
+    /// Returns the first time after `after_ms`, both in Unix milliseconds. `None` beyond the end of the calendar.
     pub fn next_after_ms(&self, after_ms: i64) -> Option<i64> {
         let after = Timestamp::from_millisecond(after_ms).ok()?.to_zoned(self.zone.clone());
         let next = self.cron.find_next_occurrence(&after, false).ok()?;
-        // A search that does not move forward must not make its caller run for ever.
+        // A search that does not advance must not make its caller loop forever.
         Some(next.timestamp().as_millisecond()).filter(|next_ms| *next_ms > after_ms)
     }
 

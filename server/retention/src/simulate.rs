@@ -1,7 +1,7 @@
-//! What a policy would keep if backups ran by a schedule, each succeeding.
+//! Simulates a policy on backups that run by a schedule, each succeeding.
 //!
-//! The policy is applied at the end of each day. That gives what one that runs at another time gives a few hours later:
-//! to decide again about what was kept deletes nothing more.
+//! The policy is applied at the end of each day. Applying it at another time has the same result a few hours later:
+//! deciding again about the kept restore points deletes nothing more.
 
 #[cfg(test)]
 mod tests;
@@ -15,16 +15,16 @@ use jiff::{Timestamp, ToSpan as _};
 use crate::decide::{Reason, RestorePoint, decide};
 use crate::schedule::Schedule;
 
-/// Days of one simulation at most: ten years.
+/// Most days of one simulation: ten years.
 pub const SIMULATED_DAYS_MAX: u32 = 3_660;
 
-/// Backups of one simulation at most: an hourly one for eleven years.
+/// Most backups of one simulation: an hourly one for eleven years.
 pub const SIMULATED_RUNS_MAX: usize = 100_000;
 
-/// Restore points over all days at most: two years with 273 restore points on every day.
+/// Most restore points summed over all days: two years with 273 restore points on every day.
 pub const SIMULATED_ENTRIES_MAX: usize = 200_000;
 
-/// What exists at the end of a day.
+/// Restore points that exist at the end of a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimulatedDay {
     /// The day, in the schedule's time zone.
@@ -41,7 +41,7 @@ pub struct SimulatedPoint {
     pub reasons: Vec<Reason>,
 }
 
-/// Why there is no simulation.
+/// Why a simulation fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SimulateError {
     #[error("a simulation is of 1 to {SIMULATED_DAYS_MAX} days, not {days}")]
@@ -58,10 +58,11 @@ pub enum SimulateError {
     Entries { days: u32 },
 }
 
-/// What exists at the end of each of `days` days, from the day of `from_ms` on, beginning with nothing.
+/// Simulates the restore points that exist at the end of each of `days` days, from the day of `from_ms` on,
+/// beginning with none.
 ///
 /// # Errors
-/// [`SimulateError`]: what is out of the limits above.
+/// [`SimulateError`]: one of the limits above is exceeded.
 pub fn simulate(
     rules: &Rules,
     schedule: &Schedule,
@@ -101,7 +102,7 @@ pub fn simulate(
     Ok(simulated)
 }
 
-/// When a day begins, in Unix milliseconds.
+/// Start of a day, in Unix milliseconds.
 fn start_ms(schedule: &Schedule, date: Date) -> Result<i64, SimulateError> {
     let start = date.to_zoned(schedule.zone().clone()).map_err(|_| SimulateError::From)?;
     Ok(start.timestamp().as_millisecond())

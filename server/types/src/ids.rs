@@ -1,5 +1,5 @@
-//! Names of things. ULIDs for what the catalog holds, so that several writers never collide; numbers for
-//! containers, because the index stores one a chunk.
+//! Identifiers. ULIDs for rows of the catalog, so that several writers never collide; numbers for containers, because
+//! the index stores one a chunk.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ macro_rules! ulid_ids {
         pub struct $name(pub Ulid);
 
         impl $name {
-            /// From its 16 bytes, most significant first.
+            /// Creates it from its 16 bytes, most significant first.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Ulid::from_bytes(bytes))
             }
@@ -76,7 +76,7 @@ impl ContainerId {
     /// Bits a container number has in the index: 10¹² containers of 32 MiB are 3 × 10¹⁹ bytes.
     pub const BITS: u32 = 40;
 
-    /// `None` when the number does not fit.
+    /// Returns `None` if the number does not fit.
     pub const fn new(number: u64) -> Option<Self> {
         if number >> Self::BITS == 0 { Some(Self(number)) } else { None }
     }
@@ -99,7 +99,7 @@ impl fmt::Debug for ContainerId {
     }
 }
 
-/// What a container holds.
+/// The contents of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContainerClass {
     /// Chunks of disks.
@@ -109,7 +109,7 @@ pub enum ContainerClass {
 }
 
 impl ContainerClass {
-    /// The class in one word, as in the names of blobs, the catalog and metrics.
+    /// Name in blob names, the catalog and metrics.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -118,7 +118,7 @@ impl ContainerClass {
     }
 }
 
-/// Where a chunk lies: the slot-th chunk of the region-th region of a container. Packs into 64 bits.
+/// Location of a chunk: container, region within it, slot within that. Packs into 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     pub container: ContainerId,
@@ -132,14 +132,14 @@ impl Location {
     /// Bits of the region and slot numbers each.
     pub const PART_BITS: u32 = 12;
 
-    /// As one number: container, region, slot from the most significant bits down.
+    /// Packs it into one number: container, region, slot from the most significant bits down.
     pub const fn pack(self) -> u64 {
         (self.container.get() << (2 * Self::PART_BITS))
             | ((self.region as u64) << Self::PART_BITS)
             | self.slot as u64
     }
 
-    /// From [`Location::pack`]; every number is a location.
+    /// Inverse of [`Location::pack`]; every number is a location.
     pub const fn unpack(packed: u64) -> Self {
         const MASK: u64 = (1 << Location::PART_BITS) - 1;
         Self {

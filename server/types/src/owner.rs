@@ -1,4 +1,4 @@
-//! Whose the files of a data folder are.
+//! Ownership of the files of a data folder.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
@@ -7,11 +7,11 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Gives a file that was just made to the owner of the folder that it is in. An administrator (root) works on the
-/// data folder of a server that runs as another user: what stayed root's, that server could not open. What another user
-/// made stays as it is, and so does what has more than one name, or is neither file nor folder: it may be someone else's.
+/// Gives a newly created file to the owner of its folder. An administrator (root) works on the data folder of a server
+/// that runs as another user, which could not open files of root. A file created by another user is unchanged, and so
+/// is one that has several names, or is neither file nor folder: it may be someone else's.
 ///
-/// The caller has opened it without following a link.
+/// The caller must have opened it without following a link.
 ///
 /// # Errors
 /// The system's; a file system that refuses a change of owner to root is no error.
@@ -28,8 +28,8 @@ pub fn adopt(made: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes an empty file that is given to the owner of its folder as in [`adopt`], for a database that is opened by its name
-/// next. One that is there stays as it is, unless it is empty: then a crash came before it was given.
+/// Creates an empty file and gives it to the owner of its folder as [`adopt`] does, for a database that is opened by
+/// name next. An existing file is unchanged, unless it is empty: then a crash came before its owner was changed.
 ///
 /// # Errors
 /// The system's.
@@ -48,10 +48,10 @@ pub fn create(path: &Path) -> io::Result<()> {
     adopt(&made?, path)
 }
 
-/// As [`adopt`], of a folder that was just made.
+/// Same as [`adopt`], for a newly created folder.
 ///
 /// # Errors
-/// As [`adopt`].
+/// Same as [`adopt`].
 pub fn adopt_folder(path: &Path) -> io::Result<()> {
     if folder_of(path)?.uid() == 0 {
         return Ok(());
@@ -60,7 +60,7 @@ pub fn adopt_folder(path: &Path) -> io::Result<()> {
     adopt(&File::options().read(true).custom_flags(flags).open(path)?, path)
 }
 
-/// The folder that it is in.
+/// Metadata of the folder that contains it.
 fn folder_of(path: &Path) -> io::Result<Metadata> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     fs::metadata(parent.unwrap_or(Path::new(".")))

@@ -1,4 +1,4 @@
-//! What root gives to the owner of a data folder, and what it does not. Without root there is nothing to give.
+//! Files that root gives to the owner of a data folder, and files that it leaves. Without root nothing is tested.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
@@ -24,7 +24,7 @@ fn what_has_another_name_or_is_a_link_is_not_given_away() {
     fs::write(&database, b"x").unwrap();
     create(&database).unwrap();
     assert_eq!((uid(&database), fs::read(&database).unwrap()), (USER, b"x".to_vec()));
-    // A crash came right after it was made; what has content may be another's.
+    // A crash came right after it was created; a file with content may be someone else's.
     let (unfinished, full) = (folder.join("unfinished"), folder.join("full"));
     fs::write(&unfinished, b"").unwrap();
     fs::write(&full, b"x").unwrap();

@@ -1,4 +1,4 @@
-//! Rules against `restic forget`, and what is certain of them whatever is decided about.
+//! Comparison with `restic forget`, and properties that hold for any restore points.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,7 +9,7 @@ use crate::schedule::zone;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// 2100-01-01: nothing here is in the future.
+/// 2100-01-01: no restore point here is in the future.
 const LATER_MS: i64 = 4_102_444_800_000;
 
 fn at(text: &str) -> i64 {
@@ -34,7 +34,7 @@ fn kept(decisions: &[Decision<u64>]) -> Vec<u64> {
     kept
 }
 
-/// The letter that `restic.txt` has for a rule. Keeping the oldest came with restic 0.16.
+/// Letter of a rule in `restic.txt`. Keeping the oldest came with restic 0.16.
 fn letter(reason: &Reason) -> Option<char> {
     match reason {
         Reason::Last => Some('l'),

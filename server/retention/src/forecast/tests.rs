@@ -2,7 +2,7 @@ use super::*;
 
 const NOW_MS: i64 = 1_763_700_000_000;
 
-/// A restore point each `gap_ms`, the newest of them (number 0) `age_ms` ago.
+/// Restore points at intervals of `gap_ms`, the newest of them (number 0) `age_ms` ago.
 fn points(count: u32, gap_ms: i64, age_ms: i64) -> Vec<RestorePoint<u32>> {
     (0..count)
         .map(|number| RestorePoint {
@@ -41,7 +41,7 @@ fn daily_ones_leave_in_their_turn_and_monthly_ones_stay() {
 fn what_no_rule_ends_stays() {
     let daily = points(40, DAY_MS, HOUR_MS);
     assert!(leaving_in(&daily, Rules::default(), 180).is_empty());
-    // Backups that have stopped: what is kept now is kept.
+    // Backups have stopped: everything kept now stays.
     let last = Rules { keep_last: 5, ..Rules::default() };
     assert!(leaving_in(&points(5, DAY_MS, 10 * DAY_MS), last, 180).is_empty());
     assert_eq!(leaving_in(&points(5, DAY_MS, HOUR_MS), last, 180), [0, 1, 2, 3, 4]);
@@ -59,7 +59,7 @@ fn locks_and_holds_count_until_they_end() {
     assert_eq!(leaving_in(&daily, last, 180), [0, 2, 3]);
 }
 
-/// However often backups were made, and whatever the clock did.
+/// At any frequency of backups, and any clock.
 #[test]
 fn it_is_bounded() {
     let last = Rules { keep_last: 1, ..Rules::default() };
@@ -67,7 +67,7 @@ fn it_is_bounded() {
         let times = times_to_come(&points(9, gap_ms, 0), NOW_MS, NOW_MS + 366 * DAY_MS);
         assert!(times.take(24 * 366 + 1).count() <= 24 * 366, "{gap_ms}");
     }
-    // Backups go on after a recent one only: not after one of long ago, or of a time that is yet to come.
+    // Backups go on after a recent one only: not after one of long ago, or one in the future.
     for (at_ms, leave) in [
         (NOW_MS, &[0][..]),
         (NOW_MS - 4 * DAY_MS, &[]),

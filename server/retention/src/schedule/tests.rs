@@ -1,4 +1,4 @@
-//! Calendar expressions, most of all on the days on which clocks change.
+//! Calendar expressions, especially on days when clocks change.
 
 use jiff::Timestamp;
 
@@ -41,7 +41,7 @@ fn a_time_that_is_skipped_is_made_up_for() {
         times("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2),
         ["2026-03-29 03:00 +02:00", "2026-03-30 02:30 +02:00"]
     );
-    // By elapsed time: nothing is left out, and nothing comes twice.
+    // By elapsed time: nothing is skipped or repeated.
     assert_eq!(
         times("30 * * * *", "Europe/Berlin", "2026-03-29T00:00:00Z", 3),
         ["2026-03-29 01:30 +01:00", "2026-03-29 03:30 +02:00", "2026-03-29 04:30 +02:00"]
@@ -66,7 +66,7 @@ fn a_time_that_comes_twice_runs_once() {
     );
 }
 
-/// Lord Howe Island changes by half an hour; a year of any schedule moves forward and never stops.
+/// Lord Howe Island changes by half an hour; a year of any schedule always advances.
 #[test]
 fn a_year_of_times_ascends_in_every_zone() {
     for name in ["Australia/Lord_Howe", "America/New_York", "Africa/Casablanca", "America/Asuncion", "UTC"] {
@@ -120,7 +120,7 @@ fn a_schedule_says_what_it_was_made_of() {
 }
 
 proptest::proptest! {
-    /// What people type never panics.
+    /// Input by people never panics.
     #[test]
     fn any_text_is_read_or_refused(expression in "[0-9*/,?LW#@a-z +-]{0,24}", zone in "[A-Za-z/._-]{0,12}") {
         drop(Schedule::parse(&expression, &zone));

@@ -1,4 +1,4 @@
-//! What policies keep over the years.
+//! Restore points that policies keep over the years.
 
 use super::*;
 use crate::period::Period;
