@@ -1,5 +1,5 @@
-//! A bucket of our own, in memory: the example program of `tests/bucket`, which listens on loopback and says what was asked
-//! of it.
+//! A bucket in memory: the example program of `tests/bucket`, which listens on loopback and reports the
+//! requests it got.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -19,7 +19,7 @@ pub(crate) fn program(profile: Profile) -> Result<PathBuf> {
     shell::example_of("holdfast-bucket", "bucket_server", profile)
 }
 
-/// A running bucket. Ends when dropped, unless [`Bucket::leave_running`] was called; then what is in it is gone.
+/// A running bucket. Ends when dropped, unless [`Bucket::leave_running`] was called; its contents are lost then.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     child: Option<Child>,
@@ -27,12 +27,12 @@ pub(crate) struct Bucket {
     answers: BufReader<ChildStdout>,
     endpoint: String,
     name: String,
-    /// The file with who may ask.
+    /// The file with the credentials.
     credentials: PathBuf,
 }
 
 impl Bucket {
-    /// Starts an empty one. `credentials`: a file that is written, with who may ask.
+    /// Starts an empty one. `credentials`: a file to write the credentials to.
     ///
     /// # Errors
     /// When it does not start.
@@ -83,17 +83,17 @@ impl Bucket {
         self.answer()
     }
 
-    /// Where it listens.
+    /// Address of the service.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// A place in it.
+    /// Location of a prefix in it.
     pub(crate) fn place(&self, prefix: &str) -> String {
         format!("s3://{}/{prefix}", self.name)
     }
 
-    /// The settings of a server that keeps copies at `prefix`, as a configuration file has them.
+    /// The settings of a server that keeps copies at `prefix`, for a configuration file.
     pub(crate) fn settings(&self, prefix: &str) -> String {
         format!(
             "encryption = \"on\"\ns3 = \"{}\"\ns3_endpoint = \"{}\"\ns3_path_style = true\ns3_credentials = \"{}\"\n",
@@ -103,7 +103,7 @@ impl Bucket {
         )
     }
 
-    /// Makes every request take so much longer, and lets so many bytes a second pass, each way; 0: any.
+    /// Sets the additional latency of every request, and the bytes a second, each way; 0: unlimited.
     ///
     /// # Errors
     /// When it is gone.
@@ -112,7 +112,7 @@ impl Bucket {
         self.ask(&format!("rate {bytes_per_sec}")).map(|_| ())
     }
 
-    /// Whether the containers, restore points and keys at `prefix` are those of a server's data folder.
+    /// Returns true if the containers, restore points and keys at `prefix` are those of a server's data folder.
     ///
     /// # Errors
     /// When it is gone, or the folder cannot be read.
@@ -130,7 +130,7 @@ impl Bucket {
         Ok(here == there)
     }
 
-    /// Takes away all that lies there.
+    /// Removes all objects.
     ///
     /// # Errors
     /// When it is gone.
@@ -138,7 +138,7 @@ impl Bucket {
         self.ask("empty").map(|_| ())
     }
 
-    /// What was asked of it so far.
+    /// Counts of the requests so far.
     ///
     /// # Errors
     /// When it is gone.
@@ -146,7 +146,7 @@ impl Bucket {
         self.ask("counts").map(Counts)
     }
 
-    /// Lets it run on after this program; returns its process.
+    /// Lets it run on after this program; returns its process id.
     ///
     /// # Errors
     /// Never in practice.
@@ -183,7 +183,7 @@ fn files(folder: &Path, name: &str, found: &mut BTreeSet<String>) -> Result<()> 
     Ok(())
 }
 
-/// What was asked of a bucket, and what lies there.
+/// Counts of requests to a bucket, and of its objects.
 #[derive(Debug, Clone)]
 pub(crate) struct Counts(Value);
 
@@ -203,7 +203,7 @@ impl Counts {
         Self::sum(self.0.get(op), |_| true)
     }
 
-    /// Of these, those about a kind of blob, such as `containers`.
+    /// Requests of a kind for a kind of blob, such as `containers`.
     pub(crate) fn about(&self, op: &str, folder: &str) -> u64 {
         Self::sum(self.0.get(op), |name| name == folder)
     }
@@ -220,7 +220,7 @@ impl Counts {
         folders.map(|(name, _)| self.objects(name).1).sum()
     }
 
-    /// A figure of its own, such as `sent_bytes`.
+    /// A single figure, such as `sent_bytes`.
     pub(crate) fn figure(&self, name: &str) -> u64 {
         self.0.get(name).and_then(Value::as_u64).unwrap_or(0)
     }

@@ -1,11 +1,11 @@
-//! `cargo xtask fix`: everything that `cargo xtask test` would complain about and a program can repair.
+//! `cargo xtask fix`: repairs the complaints of `cargo xtask test` that a program can repair.
 
 use anyhow::Result;
 
 use crate::shell::{self, cargo};
 use crate::web;
 
-/// Lints first: what they change may have to be formatted.
+/// Lints first: their changes may have to be formatted.
 pub(crate) fn run() -> Result<()> {
     let lints = ["clippy", "--workspace", "--all-targets", "--fix", "--allow-dirty", "--allow-staged"];
     shown(cargo().args(lints))?;

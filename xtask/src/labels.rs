@@ -2,17 +2,17 @@
 //!
 //! A rule of docs/ORDERING.md or an invariant of docs/ARCHITECTURE.md is a table row that begins with its label: `W3`,
 //! or `A1` in bold. The code quotes it in a comment where it keeps it, in parentheses and nothing else in them:
-//! `(W3)`, or `(W3, R5)`. Tests do not count: what only they know, the program does not keep.
+//! `(W3)`, or `(W3, R5)`. Tests do not count: the program does not keep a rule that only tests mention.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::shell;
 
-/// Where rules are laid down.
+/// Documents that define rules.
 const DEFINING: [&str; 2] = ["docs/ORDERING.md", "docs/ARCHITECTURE.md"];
 
-/// Where they are kept: every `src` folder below these.
+/// Folders that keep them: every `src` folder below these.
 const KEEPING: [&str; 3] = ["proto", "server", "client"];
 
 /// Files and folders of tests.
@@ -26,7 +26,7 @@ fn is_label(text: &str) -> bool {
     letter && (1..=2).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The label a line of a table begins with.
+/// The label that a line of a table begins with.
 fn defined(line: &str) -> Option<&str> {
     let cell = line.strip_prefix('|')?.split('|').next()?.trim();
     let label = cell.strip_prefix("**").and_then(|rest| rest.strip_suffix("**")).unwrap_or(cell);
@@ -40,7 +40,7 @@ fn quoted(text: &str) -> Vec<&str> {
     all.flat_map(|group| group.split(", ")).collect()
 }
 
-/// What a line of Rust says in a comment.
+/// The comment of a line of Rust.
 fn comment(line: &str) -> &str {
     line.split_once("//").map_or("", |(_, comment)| comment)
 }
@@ -70,7 +70,7 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(shell::root()).unwrap_or(path).display().to_string()
 }
 
-/// Every label in the documents, and where it is laid down.
+/// Every label in the documents, with its place.
 fn rules() -> BTreeMap<String, String> {
     let mut rules = BTreeMap::new();
     for document in DEFINING {
@@ -86,7 +86,7 @@ fn rules() -> BTreeMap<String, String> {
     rules
 }
 
-/// Labels quoted in code and where, in order.
+/// Labels quoted in code with their places, in order.
 fn quotes() -> Vec<(String, String)> {
     let mut files = Vec::new();
     KEEPING.iter().for_each(|folder| sources(&shell::root().join(folder), false, &mut files));
@@ -122,7 +122,7 @@ fn every_label_is_quoted_where_it_is_kept() {
 #[test]
 fn every_quoted_label_is_laid_down() {
     let rules = rules();
-    // Other letters with numbers are other things, such as S3.
+    // Other letters with numbers, such as S3, are not labels.
     let letters: BTreeSet<char> = rules.keys().filter_map(|label| label.chars().next()).collect();
     let unknown: Vec<String> = quotes()
         .into_iter()

@@ -1,4 +1,4 @@
-//! Test programs run side by side: the longest ones mostly wait, for programs, for a browser, for one last test, and
+//! Runs test programs in parallel: the longest ones mostly wait, for programs, for a browser, for one last test, and
 //! leave room for others.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use crate::shell;
 use crate::tally::{Runner, Tally};
 
-/// Programs that run at once; each has threads of its own.
+/// Programs that run in parallel; each has threads of its own.
 const LANES: usize = 2;
 
 /// A command that runs tests.
@@ -33,7 +33,7 @@ pub(crate) struct Done {
     pub(crate) result: Result<()>,
 }
 
-/// Runs jobs in their order, two at a time, and shows what each said as soon as it ends.
+/// Runs jobs in their order, two in parallel, and shows the output of each as soon as it ends.
 pub(crate) fn side_by_side(jobs: Vec<Job>) -> Vec<Done> {
     let (waiting, done) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(Vec::new()));
     let next = || waiting.lock().ok().and_then(|mut jobs| jobs.pop_front());
@@ -62,15 +62,15 @@ fn run(mut job: Job) -> Done {
     text.lines().for_each(|line| tests += Tally::of_line(line, job.runner));
     let ended = Instant::now();
     let title = shell::bold(&format!("{}, {}", job.name, shell::time(ended.duration_since(began))));
-    // In one piece: another lane may have something to say. A test of this program captures it, and is not counted itself.
+    // Printed in one piece: another lane may print, too. A test of this program captures it, and is not counted itself.
     println!("\n{title}\n{text}");
     Done { runner: job.runner, began, ended, tests, result }
 }
 
-/// Runs a command; `said` gets all that it wrote, also when it failed.
+/// Runs a command; `said` gets all its output, even if it fails.
 fn capture(command: &mut Command, said: &mut Vec<u8>) -> Result<()> {
     let what = shell::line(command);
-    // A pipe would stay open as long as anything lives that the command started.
+    // A pipe would stay open as long as any child of the command lives.
     let mut file = tempfile::tempfile().context("cannot make a temporary file")?;
     let copy = || file.try_clone().context("cannot share a temporary file");
     command.stdin(Stdio::null()).stdout(copy()?).stderr(copy()?);

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `demo` | seeing Holdfast work on this machine in a few minutes ([`demo`]) |
 //! | `test` | everything that must pass before a change lands ([`mod@test`]) |
-//! | `fix` | repairing what a program can repair: formatting, lints ([`fix`]) |
+//! | `fix` | repairing formatting and lints ([`fix`]) |
 //! | `soak` | more power failures than `test` has time for ([`soak`]) |
-//! | `mutants` | seeing that a test fails when a rule is taken out of the code ([`mutants`]) |
+//! | `mutants` | checking that a test fails when a rule is removed from the code ([`mutants`]) |
 //! | `bench` | figures, beside those of other tools on the same disks ([`mod@bench`]) |
 //! | `openapi` | writing `web/openapi.json` anew after a change to the REST API ([`web`]) |
 //!
-//! This crate depends on none of the others, so that it starts quickly and drives only what a user would:
-//! the release binaries.
+//! This crate depends on none of the others, so that it starts quickly and drives only what a user would: the
+//! release binaries.
 #![expect(clippy::print_stdout, reason = "a command line talks to its user")]
 
 mod bench;

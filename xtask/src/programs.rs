@@ -22,7 +22,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Reads a line of `cargo --message-format=json`; `None` when it is about anything else.
+    /// Parses a line of `cargo --message-format=json`; `None` if it is about anything else.
     pub(crate) fn of_message(line: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(line).ok()?;
         if message.get("profile")?.get("test")? != true {
@@ -33,7 +33,7 @@ impl Program {
         Some(Self { file, folder })
     }
 
-    /// Its name without the hash that cargo puts behind it.
+    /// Its name without the hash that cargo appends.
     pub(crate) fn name(&self) -> &str {
         let file = self.file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         file.rsplit_once('-').map_or(file, |(name, _)| name)
@@ -45,11 +45,11 @@ pub(crate) fn one_pass(command: &mut Command) -> &mut Command {
     command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
 }
 
-/// Compiles and lints every target; `programs` gets the test programs, also when there are warnings, so that one run
+/// Compiles and lints every target; `programs` gets the test programs, even if there are warnings, so that one run
 /// shows whatever else is wrong.
 ///
 /// # Errors
-/// When something does not compile, or the compiler or the linter complains; what they say is shown.
+/// When something does not compile, or the compiler or the linter complains; their messages are shown.
 pub(crate) fn build(programs: &mut Vec<Program>) -> Result<()> {
     let mut command = cargo();
     command.args([

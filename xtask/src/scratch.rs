@@ -1,5 +1,5 @@
-//! The folder that tests write to: in memory, where there is room. Most of what tests of storage would do on a disk is
-//! to wait for flushes that no power failure follows; power failures are simulated, and calls of the system recorded.
+//! The folder that tests write to: in memory, if there is room. On a disk, most of the time of storage tests would be
+//! spent waiting for flushes that no power failure follows; power failures are simulated, and system calls recorded.
 
 use std::process::Command;
 
@@ -7,25 +7,25 @@ use tempfile::TempDir;
 
 const MEMORY: &str = "/dev/shm";
 
-/// More than test programs that run side by side have written at once, and use themselves.
+/// More than parallel test programs have written at once, and use themselves.
 const ROOM_BYTES: u64 = 8 << 30;
 
-/// A folder in memory; or where temporary files go, when memory has no room.
+/// A folder in memory; or the usual temporary folder, if memory has no room.
 #[derive(Debug)]
 pub(crate) struct Scratch(Option<TempDir>);
 
 impl Scratch {
-    /// In memory, where there is room.
+    /// Creates a folder in memory, if there is room.
     pub(crate) fn in_memory() -> Self {
         Self(make())
     }
 
-    /// Where temporary files go.
+    /// Uses the usual temporary folder.
     pub(crate) const fn on_disk() -> Self {
         Self(None)
     }
 
-    /// Has a command make its temporary files here.
+    /// Makes a command create its temporary files here.
     pub(crate) fn give_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         match &self.0 {
             Some(folder) => command.env("TMPDIR", folder.path()),
@@ -42,13 +42,13 @@ fn make() -> Option<TempDir> {
         return None;
     }
     let folder = tempfile::Builder::new().prefix("holdfast-tests-").tempdir_in(MEMORY).ok()?;
-    // Servers of another user work below it.
+    // Servers of another user use subfolders of it.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), mode).ok()?;
     Some(folder)
 }
 
-/// Bytes of memory that a program could still have, as the kernel estimates it.
+/// Bytes of memory that are still available, as estimated by the kernel.
 fn available_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;

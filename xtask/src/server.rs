@@ -1,4 +1,4 @@
-//! A Holdfast server of our own, on loopback, on ports it picks itself.
+//! A Holdfast server, on loopback, on ports it picks itself.
 //!
 //! Its output goes to a file rather than a pipe, so that it can outlive this program (`demo --keep`).
 
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How long a server may take to become ready: making keys and a repository takes well under a second.
+/// How long a server may take to become ready: creating keys and a repository takes well under a second.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to stop before it counts as hung.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where a server runs.
+/// Where and how a server runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// What goes before the program, such as a command that runs it elsewhere, in the same process.
+    /// Words before the program, such as a command that runs it elsewhere, in the same process.
     pub(crate) before: Vec<String>,
-    /// Where it listens for agents.
+    /// Address for agents.
     pub(crate) grpc: String,
-    /// What `serve` is told beside that.
+    /// Further arguments of `serve`.
     pub(crate) args: Vec<String>,
 }
 
@@ -44,19 +44,19 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server of `binaries` on `data_dir` (made if need be) and waits until it is ready. Its output
+    /// Starts the server of `binaries` on `data_dir` (created if need be) and waits until it is ready. Its output
     /// goes to `log`.
     ///
     /// # Errors
-    /// When it does not become ready; the message has the last lines it wrote.
+    /// When it does not become ready; the message has its last lines of output.
     pub(crate) fn start(binaries: &Path, data_dir: &Path, log: &Path) -> Result<Self> {
         Self::start_at(&Place::default(), binaries, data_dir, log)
     }
 
-    /// The same at a given place.
+    /// Same as [`Server::start`], at a given place.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Same as [`Server::start`].
     pub(crate) fn start_at(place: &Place, binaries: &Path, data_dir: &Path, log: &Path) -> Result<Self> {
         let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let program = binaries.join("holdfast-server");
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// Its process.
+    /// Its process id.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
@@ -107,10 +107,10 @@ impl Server {
         &self.https
     }
 
-    /// What an agent needs to know of this server, as environment variables.
+    /// The environment variables that an agent needs for this server.
     ///
     /// # Errors
-    /// When the server left no certificate fingerprint behind.
+    /// When the server wrote no certificate fingerprint.
     pub(crate) fn environment(&self) -> Result<Vec<(&'static str, String)>> {
         let file = self.data_dir.join("tls/fingerprint");
         let fingerprint =
@@ -122,10 +122,10 @@ impl Server {
         ])
     }
 
-    /// `holdfast` with `args`, talking to this server.
+    /// A `holdfast` command with `args` for this server.
     ///
     /// # Errors
-    /// As [`Server::environment`].
+    /// Same as [`Server::environment`].
     pub(crate) fn holdfast(&self, args: &[&str]) -> Result<Command> {
         let mut command = Command::new(self.binaries.join("holdfast"));
         command.args(args).envs(self.environment()?);
@@ -161,7 +161,7 @@ impl Server {
         Ok(())
     }
 
-    /// Lets the server run on after this program; returns its process.
+    /// Lets the server run on after this program; returns its process id.
     ///
     /// # Errors
     /// Never in practice: there is a server as long as there is a value of this type.
@@ -173,7 +173,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Nothing can be done about a failure here; both fail only if the process has ended already.
+            // Failures are ignored; both fail only if the process has ended already.
             drop(child.kill());
             drop(child.wait());
         }

@@ -1,4 +1,4 @@
-//! Running other programs, and saying so.
+//! Running other programs, and showing their commands.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) fn line(command: &Command) -> String {
         .join(" ")
 }
 
-/// Runs a command with its output going wherever ours goes.
+/// Runs a command with its output going to this program's.
 ///
 /// # Errors
 /// When it cannot be started or ends in failure.
@@ -63,7 +63,7 @@ pub(crate) fn capture(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Where a program is: in `PATH`, or in the system folders that Debian leaves out of a user's `PATH`.
+/// Path of a program: in `PATH`, or in the system folders that Debian leaves out of a user's `PATH`.
 pub(crate) fn locate(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -72,7 +72,7 @@ pub(crate) fn locate(program: &str) -> Option<PathBuf> {
         .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok())
 }
 
-/// Where cargo puts what it builds.
+/// The folder of cargo's build output.
 ///
 /// # Errors
 /// When `cargo metadata` fails.
@@ -83,10 +83,10 @@ pub(crate) fn target_dir() -> Result<PathBuf> {
     Ok(folder.context("cargo metadata names no target_directory")?.into())
 }
 
-/// Names a folder with programs that are built already.
+/// Environment variable that names a folder with built programs.
 pub(crate) const BIN_DIR: &str = "HOLDFAST_BIN_DIR";
 
-/// How `holdfast` and `holdfast-server` are built.
+/// Profile that `holdfast` and `holdfast-server` are built with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// As shipped.
@@ -105,8 +105,7 @@ impl Profile {
     }
 }
 
-/// The folder with `holdfast` and `holdfast-server`: `$HOLDFAST_BIN_DIR`, or else cargo's, where they are
-/// built first.
+/// The folder with `holdfast` and `holdfast-server`: `$HOLDFAST_BIN_DIR`, or else cargo's, where they are built first.
 ///
 /// # Errors
 /// When the build fails.
@@ -119,8 +118,8 @@ pub(crate) fn binaries(profile: Profile) -> Result<PathBuf> {
     Ok(target_dir()?.join(name))
 }
 
-/// An example program of the storage engine: in `examples` below `$HOLDFAST_BIN_DIR`, or else built first, as
-/// it would be shipped.
+/// An example program of the storage engine: in `examples` below `$HOLDFAST_BIN_DIR`, or else built first, with the
+/// release profile.
 ///
 /// # Errors
 /// When the build fails.
@@ -128,7 +127,7 @@ pub(crate) fn example(name: &str) -> Result<PathBuf> {
     example_of("holdfast-engine", name, Profile::Release)
 }
 
-/// The same of another crate.
+/// Same as [`example`], for another crate.
 ///
 /// # Errors
 /// When the build fails.
@@ -153,7 +152,7 @@ pub(crate) fn time(duration: Duration) -> String {
     }
 }
 
-/// `text` in bold when a person looks.
+/// `text` in bold on a terminal.
 pub(crate) fn bold(text: &str) -> String {
     if std::io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
 }

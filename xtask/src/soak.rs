@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: many more power failures than `cargo xtask test` tries, on the same simulated disk.
 //!
-//! The work is done by the test `power_loss` of the storage engine; this tells it how much to do. It stops by itself
-//! at the first crash that loses something, and says how to try that one again.
+//! The test `power_loss` of the storage engine does the work; this sets how much. It stops by itself at the first
+//! crash that loses something, and reports how to repeat that one.
 
 use anyhow::Result;
 use clap::Args;

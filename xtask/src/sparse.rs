@@ -1,4 +1,4 @@
-//! Disk images are mostly holes: reading, copying and comparing them without reading those.
+//! Reading, copying and comparing disk images, which are mostly holes, without reading the holes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,14 +27,14 @@ pub(crate) fn for_data(file: &File, mut action: impl FnMut(u64, &[u8]) -> Result
     }
 }
 
-/// Copies a file, holes as holes.
+/// Copies a file; holes stay holes.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let (source, target) = (File::open(from)?, File::create(to)?);
     target.set_len(source.metadata()?.len())?;
     for_data(&source, |offset, bytes| Ok(target.write_all_at(bytes, offset)?))
 }
 
-/// Compares two files byte for byte, and returns how long they are; holes are zeros.
+/// Compares two files byte for byte, with holes as zeros, and returns their length.
 ///
 /// # Errors
 /// When they differ.
@@ -44,7 +44,7 @@ pub(crate) fn same(one: &Path, other: &Path) -> Result<u64> {
     let len = a.metadata()?.len();
     ensure!(len == b.metadata()?.len(), "{} in length", differ());
     let mut buffer = vec![0; 1 << 20];
-    // Data of either must be what the other has; where both have holes both are zeros.
+    // Data of either must equal the other's; where both have holes both are zeros.
     for (this, that) in [(&a, &b), (&b, &a)] {
         for_data(this, |offset, bytes| {
             let there = buffer.get_mut(..bytes.len()).context("reads are at most 1 MiB")?;
@@ -70,7 +70,7 @@ mod tests {
         file.write_all_at(&[7; 100_000], 10 << 20).unwrap();
         copy(&one, &other).unwrap();
         assert_eq!(same(&one, &other).unwrap(), 40 << 20);
-        // Some file systems allocate ahead of what is written.
+        // Some file systems allocate more than is written.
         assert!(other.metadata().unwrap().blocks() * 512 < 10 << 20, "holes stay holes");
         let file = File::options().write(true).open(&other).unwrap();
         file.write_all_at(&[1], 30 << 20).unwrap();

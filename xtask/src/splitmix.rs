@@ -1,4 +1,4 @@
-//! Numbers without pattern, the same in every run.
+//! Pseudorandom numbers, the same in every run.
 
 /// The generator SplitMix64, by Sebastiano Vigna, with its state.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number as a share: 0 to 1.
+    /// The next number as a fraction from 0 to 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are all a share has")]
     pub(crate) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64

@@ -1,5 +1,4 @@
-//! Steps of `cargo xtask test`: each runs whatever became of those before it, and the end says what became of
-//! all of them.
+//! Steps of `cargo xtask test`: each runs whether or not those before it failed, and the end summarises all of them.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ enum Outcome {
     Failed(String),
 }
 
-/// A step that was taken or left out.
+/// A step that was run or skipped.
 pub(crate) struct Step {
     name: &'static str,
     took: Duration,
@@ -29,12 +28,12 @@ impl Step {
     }
 }
 
-/// Takes a step that runs no tests.
+/// Runs a step without tests.
 pub(crate) fn step(name: &'static str, action: impl FnOnce() -> Result<()>) -> Step {
     tests(name, |_| action())
 }
 
-/// Takes a step that counts the tests it runs.
+/// Runs a step that counts its tests.
 pub(crate) fn tests(name: &'static str, action: impl FnOnce(&mut Tally) -> Result<()>) -> Step {
     println!("\n{}", shell::bold(&format!("── {name}")));
     let started = Instant::now();
@@ -43,7 +42,7 @@ pub(crate) fn tests(name: &'static str, action: impl FnOnce(&mut Tally) -> Resul
     taken(name, started.elapsed(), tests, result)
 }
 
-/// Notes a step that was taken elsewhere.
+/// Adds a step that was run elsewhere.
 pub(crate) fn taken(name: &'static str, took: Duration, tests: Tally, result: Result<()>) -> Step {
     let outcome = match result {
         Ok(()) => Outcome::Passed,
@@ -55,14 +54,14 @@ pub(crate) fn taken(name: &'static str, took: Duration, tests: Tally, result: Re
     Step { name, took, outcome, tests }
 }
 
-/// Leaves a step out.
+/// Adds a skipped step.
 pub(crate) fn skipped(name: &'static str, why: &str) -> Step {
     let outcome = Outcome::Skipped(why.to_owned());
     Step { name, took: Duration::ZERO, outcome, tests: Tally::default() }
 }
 
-/// Says what became of all steps; success when none failed. The last line is `N passed, N failed`, with `, N skipped`
-/// behind it when something was, and nothing else, for programs.
+/// Summarises all steps; success if none failed. The last line is `N passed, N failed`, with `, N skipped` behind it
+/// if something was skipped, and nothing else, for programs.
 pub(crate) fn summarise(steps: &[Step], total: Duration) -> ExitCode {
     println!("\n{}", shell::bold("Summary"));
     for step in steps {
@@ -87,8 +86,8 @@ pub(crate) fn summarise(steps: &[Step], total: Duration) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All tests together. A step that failed without a failed test (a lint, a build, a crash) counts as one, and so does a
-/// step that was left out.
+/// Sums up all tests. A step that failed without a failed test (a lint, a build, a crash) counts as one, and so does
+/// a skipped step.
 fn closing_line(steps: &[Step]) -> String {
     let mut sum = Tally::default();
     for step in steps {

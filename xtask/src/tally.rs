@@ -1,4 +1,4 @@
-//! Counts tests from what test programs print, while they print it.
+//! Counts tests in the output of test programs, while they print it.
 
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell;
 
-/// Whose output it is.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runner {
     /// `cargo test`: a line `test result: ok. 12 passed; 0 failed; …` for each test program.
@@ -19,7 +19,7 @@ pub(crate) enum Runner {
     Playwright,
 }
 
-/// Tests that ran.
+/// Counts of tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
@@ -37,7 +37,7 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// What one line of output adds; nothing when it is no summary.
+    /// Counts of one line of output; zero if it is not a summary.
     pub(crate) fn of_line(line: &str, runner: Runner) -> Self {
         let line = without_colours(line);
         let line = line.trim();
@@ -52,13 +52,13 @@ impl Tally {
             },
             Runner::Playwright => {
                 let counts = line.split_once(" (").map_or(line, |(counts, _)| counts);
-                // Nothing else: a failing test's own output may say such things in a sentence.
+                // Nothing else: a failing test's own output may contain such words in a sentence.
                 if counts.split(' ').count() == 2 { Self::of_counts([counts]) } else { Self::default() }
             }
         }
     }
 
-    /// Takes tests that said they left something out for skipped: their program counts them as passed.
+    /// Moves tests that reported skipping something from passed to skipped: their program counts them as passed.
     pub(crate) fn skip(&mut self, tests: u64) {
         self.passed = self.passed.saturating_sub(tests);
         self.skipped += tests;
@@ -71,7 +71,7 @@ impl Tally {
             let mut words = part.split_whitespace();
             let Some(count) = words.next().and_then(|word| word.parse::<u64>().ok()) else { continue };
             match words.next() {
-                // A test that passed only when it was repeated did pass.
+                // A test that passed only on a retry did pass.
                 Some("passed" | "flaky") => tally.passed += count,
                 Some("failed") => tally.failed += count,
                 Some("skipped") => tally.skipped += count,
@@ -104,7 +104,7 @@ pub(crate) fn run(command: &mut Command, runner: Runner, tally: &mut Tally) -> R
     Ok(())
 }
 
-/// Leaves out `ESC [ … m`.
+/// Removes `ESC [ … m`.
 fn without_colours(line: &str) -> String {
     let mut parts = line.split("\x1b[");
     let first = parts.next().unwrap_or_default().to_owned();

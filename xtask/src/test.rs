@@ -1,7 +1,6 @@
-//! `cargo xtask test`: the same steps before a commit and on the build machine. Every step runs even when
-//! an earlier one failed, so that one run shows everything that is wrong. It ends with a line
-//! `N passed, N failed`, or `N passed, N failed, N skipped`, which sums up all tests of all languages. What was skipped
-//! is named above it and has not passed.
+//! `cargo xtask test`: the same steps before a commit and on the build machine. Every step runs even if an earlier one
+//! failed, so that one run shows everything that is wrong. It ends with a line `N passed, N failed`, or `N passed, N
+//! failed, N skipped`, which sums up all tests of all languages. Skipped steps are named above it and have not passed.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -59,7 +58,7 @@ fn lints_step() -> Step {
 
 fn first_steps() -> Vec<Step> {
     let mut steps = vec![format_step()];
-    // They read sources as text: fast, and often what a change breaks first.
+    // They read sources as text: fast, and often the first to fail after a change.
     steps.push(tests("structure", |tally| {
         tally::run(cargo().args(["test", "--quiet", "-p", "xtask"]), Runner::Cargo, tally)
     }));
@@ -79,7 +78,7 @@ fn quick_steps() -> Vec<Step> {
     steps
 }
 
-/// The cheapest first: a failure shows as early as it can.
+/// The cheapest first: a failure shows as early as possible.
 fn all_steps(slow: bool) -> Vec<Step> {
     let with_web = web::folder().join("package.json").exists();
     let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, STRACE, FAKETIME, CURL, PROMTOOL];
@@ -89,7 +88,7 @@ fn all_steps(slow: bool) -> Vec<Step> {
     let missing = needs::provide(&wanted);
     let mut steps = vec![format_step(), step("needs", || needs::insist(&missing))];
     steps.extend(dependency_steps());
-    // Before anything that builds the server, which takes the web interface in.
+    // Before the server is built, which embeds the web interface.
     let (web_steps, built) = if with_web { web_steps() } else { (Vec::new(), false) };
     steps.extend(web_steps);
     let mut programs = Vec::new();
@@ -122,7 +121,7 @@ fn dependency_steps() -> [Step; 2] {
     [step("dependencies", check_dependencies), licences]
 }
 
-/// One TLS stack, and nothing else that is banned, whatever the target.
+/// Checks for a single TLS stack, and for other banned crates, on all targets.
 fn check_dependencies() -> Result<()> {
     let args = ["tree", "--workspace", "--target=all", "--edges=all", "--prefix=none", "--format={p}"];
     let tree = shell::capture(cargo().args(args))?;
@@ -137,7 +136,7 @@ fn check_dependencies() -> Result<()> {
     Ok(())
 }
 
-/// Installs, builds and lints the web interface; also says whether it is built.
+/// Installs, builds and lints the web interface; also returns whether it is built.
 fn web_steps() -> (Vec<Step>, bool) {
     if let Some(obstacle) = web::obstacle() {
         return (vec![skipped("web", &obstacle)], false);

@@ -1,5 +1,5 @@
-//! Building the web interface, which `holdfast-server` embeds when it is built after it. Without Node.js
-//! everything else works; the server then shows a page that says what is missing.
+//! Building the web interface, which `holdfast-server` embeds if it is built after it. Without Node.js everything else
+//! works; the server then shows a page that says what is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::shell::{self, cargo};
 
-/// What web/package.json asks for, as (major, minor).
+/// Minimum version of web/package.json, as (major, minor).
 const NODE_MIN: (u32, u32) = (20, 19);
 
 /// The folder of its sources.
@@ -16,7 +16,7 @@ pub(crate) fn folder() -> PathBuf {
     shell::root().join("web")
 }
 
-/// Why it cannot be built here; nothing when it can.
+/// Why it cannot be built here; `None` if it can.
 pub(crate) fn obstacle() -> Option<String> {
     if !folder().join("package.json").exists() {
         return Some("its sources are not here".to_owned());
@@ -35,7 +35,7 @@ pub(crate) fn obstacle() -> Option<String> {
     Some(format!("{found}; {major}.{minor} or newer is needed"))
 }
 
-/// Whether a version such as `v20.19.2` will do.
+/// Returns true if a version such as `v20.19.2` is new enough.
 fn is_enough(version: &str) -> bool {
     let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -44,7 +44,7 @@ fn is_enough(version: &str) -> bool {
     }
 }
 
-/// `npm ARGS…` in its folder.
+/// An `npm` command in its folder.
 pub(crate) fn npm(args: &[&str]) -> Command {
     let mut command = Command::new("npm");
     command.args(args).current_dir(folder());
@@ -59,15 +59,15 @@ pub(crate) fn install() -> Result<()> {
     shell::run(&mut npm(&["ci", "--no-audit", "--no-fund"]))
 }
 
-/// Lints the sources and says what is wrong with them.
+/// Lints the sources and prints the findings.
 ///
 /// # Errors
-/// When it finds something.
+/// When there are findings.
 pub(crate) fn lint() -> Result<()> {
     shell::run(&mut npm(&["run", "lint"]))
 }
 
-/// Makes `web/dist`.
+/// Builds `web/dist`.
 ///
 /// # Errors
 /// When npm fails.
@@ -75,8 +75,8 @@ pub(crate) fn build() -> Result<()> {
     shell::run(&mut npm(&["run", "build"]))
 }
 
-/// Writes `web/openapi.json`: the server's test that compares the file with what it serves writes it instead, so
-/// there is one place that knows the text.
+/// Writes `web/openapi.json`: the server's test that compares the file with the served one writes it instead, so there
+/// is one place that knows the text.
 ///
 /// # Errors
 /// When the server does not build.
@@ -86,7 +86,7 @@ pub(crate) fn write_openapi() -> Result<()> {
     shell::run(cargo().args(args).env("HOLDFAST_WRITE_OPENAPI", "1"))
 }
 
-/// Whether the packages are those of package-lock.json already, as far as times tell.
+/// Returns true if the installed packages are those of package-lock.json, judging by file times.
 pub(crate) fn is_installed() -> bool {
     let changed = |path: &Path| path.metadata().and_then(|found| found.modified()).ok();
     let installed = changed(&folder().join("node_modules/.package-lock.json"));

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::sparse;
 
-/// Something every tool does.
+/// A step that every tool takes.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) name: &'static str,
@@ -37,14 +37,14 @@ pub(super) const STEPS: [Step; 11] = [
     Step { name: "restore", vm: "build", image: "build-day2.raw", restore: true },
 ];
 
-/// Bytes of files, as their sizes say and as the file system gave them blocks.
+/// Bytes of files: their lengths, and the blocks that the file system allocated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) apparent_bytes: u64,
     pub(super) allocated_bytes: u64,
 }
 
-/// Everything below `folder` (folders themselves not counted).
+/// Sums up all files below `folder` (without the folders themselves).
 pub(super) fn size(folder: &Path) -> Result<Size> {
     let mut sum = Size::default();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
@@ -84,8 +84,8 @@ impl Corpus {
         self.folder.join(step.image)
     }
 
-    /// Puts the step's disk where its VM's disk always is, reads it into the page cache and returns where
-    /// that is. Its contents are not changed; its time is, so that no tool takes it for the file it knows.
+    /// Puts the step's disk where its VM's disk always is, reads it into the page cache and returns its path. Its
+    /// contents are unchanged; its time is not, so that no tool takes it for the file it knows.
     pub(super) fn present(&self, step: &Step) -> Result<PathBuf> {
         let image = self.image(step);
         let folder = self.sources.join(step.vm);
@@ -94,7 +94,7 @@ impl Corpus {
         if disk.exists() {
             fs::remove_file(&disk)?;
         }
-        // Another file system than the corpus's cannot link to it.
+        // The corpus may be on another file system.
         if fs::hard_link(&image, &disk).is_err() {
             sparse::copy(&image, &disk)?;
         }

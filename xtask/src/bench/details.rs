@@ -1,6 +1,6 @@
 //! `cargo xtask bench details`: how long the details page waits for its rows, and the overview for its sums. The real
-//! server on a catalog of many rows, asked over HTTPS as a browser asks. Of a year of a large site (a million rows or more)
-//! only the overview is asked: that page is open all night.
+//! server on a catalog of many rows, asked over HTTPS as by a browser. For a year of a large site (a million rows or
+//! more) only the overview is asked: that page is open all night.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::needs::{self, CURL};
 use crate::server::Server;
 use crate::shell::{self, Profile};
 
-/// What a person does not feel as waiting, for the slowest of all answers.
+/// Limit for the slowest of all answers: a delay that people do not notice.
 const TARGET: Duration = Duration::from_millis(300);
 
-/// A year of a large site, as `fill_details` makes it.
+/// A year of a large site, as created by `fill_details`.
 const LARGE_ROWS: u64 = 1_000_000;
 
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     markdown: bool,
 }
 
-/// A question and how long its answers took.
+/// A question and the times of its answers.
 struct Asked {
     what: String,
     median: Duration,
@@ -95,7 +95,7 @@ fn overview() -> Vec<(String, String)> {
     questions.map(|(what, path)| (format!("overview: {what}"), format!("/api/v1{path}"))).to_vec()
 }
 
-/// What a person may do to the table, each as they would meet it: what narrows is taken from the rows there.
+/// The actions that a person may take on the table, each as they would meet it: filters are taken from the rows there.
 fn of_the_table(client: &Client) -> Result<Vec<(String, String)>> {
     let page = client.json("/api/v1/details?limit=1&sort=-post_lc")?;
     let row = page.pointer("/items/0").context("the catalog has no rows")?;
@@ -139,7 +139,7 @@ fn of_the_table(client: &Client) -> Result<Vec<(String, String)>> {
     Ok(questions)
 }
 
-/// Percent-encodes what is neither letter, digit nor hyphen.
+/// Percent-encodes everything but letters, digits and hyphens.
 fn encode(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -153,11 +153,11 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// Asks with curl, which trusts the server's certificate and no other.
+/// Asks with curl, which trusts only the server's certificate.
 struct Client {
     base: String,
     certificate: PathBuf,
-    /// The token's header, in a file, where other users of this machine do not see it.
+    /// A file with the token's header, where other users of this machine do not see it.
     header: PathBuf,
 }
 
@@ -188,8 +188,8 @@ impl Client {
         serde_json::from_str(&text).with_context(|| format!("{path} is not answered in JSON: {text}"))
     }
 
-    /// Asks over one connection, as a browser does, once to get it up and then `times`; each time is that from
-    /// the request to the last byte of the answer.
+    /// Asks over one connection, as a browser does, once to set it up and then `times`; each time is from the request
+    /// to the last byte of the answer.
     fn time(&self, what: &str, path: &str, times: u32) -> Result<Asked> {
         let mut curl = self.curl();
         curl.args(["--write-out", "%{http_code} %{time_pretransfer} %{time_total} %{size_download}\\n"]);

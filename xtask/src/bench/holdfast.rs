@@ -12,9 +12,9 @@ use crate::server::{Place, Server};
 use crate::shell::{self, Profile};
 use crate::sparse;
 
-/// Its name when it encrypts, as the others do.
+/// Its name with encryption, which the others have.
 pub(super) const HOLDFAST: &str = "holdfast";
-/// And when it does not.
+/// Its name without encryption.
 pub(super) const PLAIN: &str = "holdfast-plain";
 
 /// Client and server.
@@ -29,14 +29,14 @@ pub(super) struct Holdfast {
 }
 
 impl Holdfast {
-    /// Builds it.
+    /// Builds client and server.
     pub(super) fn build(work: &Path, is_plain: bool) -> Result<Self> {
         let binaries = shell::binaries(Profile::Release)?;
         let repository = work.join(if is_plain { "repo.holdfast-plain" } else { "repo.holdfast" });
         Ok(Self { is_plain, binaries, work: work.to_owned(), repository, server: None, last_disk: None })
     }
 
-    /// Runs a client command; the server's share is added.
+    /// Runs a client command; adds the server's share.
     fn measured(&self, step: &Step, args: &[&str]) -> Result<Usage> {
         let server = self.server.as_ref().context("the server was not started")?;
         let pid = server.pid().context("the server was not started")?;
@@ -79,10 +79,10 @@ impl Tool for Holdfast {
         let file = folder.join("disk.raw");
         let to = file.to_string_lossy();
         let restore = ["restore", "latest", "--json", "--vm", step.vm, "--to", &to];
-        // The figure to compare, first, so that it finds the server as every other step does: the others do
-        // not wait for the disk to hold what they restored.
+        // Measured first, so that it finds the server in the same state as every other step does: the other tools do
+        // not wait for the disk after a restore.
         let usage = self.measured(step, &[&restore[..], &["--no-sync"]].concat())?;
-        // Outside of the timing: what came back must be what went in.
+        // Not timed: the restored disk must equal the original.
         sparse::same(&file, self.last_disk.as_deref().context("nothing was backed up")?)?;
         println!("  restored disk compared: every byte is the same");
         std::fs::remove_file(&file)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench marking`: finding what is live, alone, over a repository without payloads.
+//! `cargo xtask bench marking`: finding live chunks, alone, over a repository without payloads.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a step took, and the results of a run.
+//! Usage of a step, and the results of a run.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,18 +11,18 @@ use anyhow::{Context, Result, bail};
 use super::corpus::Size;
 use crate::shell;
 
-/// What one step took.
+/// Time and memory used by one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Usage {
     pub(super) wall: Duration,
     /// User and system time of all processes involved.
     pub(super) cpu: Duration,
-    /// The server's share of it.
+    /// The server's share of `cpu`.
     pub(super) server_cpu: Duration,
     pub(super) peak_bytes: u64,
-    /// Of the server, where there is one.
+    /// Peak memory of the server, if there is one.
     pub(super) server_peak_bytes: Option<u64>,
-    /// Bytes of the disk that are no holes.
+    /// Bytes of the disk that are not holes.
     pub(super) data_bytes: u64,
 }
 
@@ -60,7 +60,7 @@ pub(super) fn measured(command: &mut Command, log: &Path) -> Result<Usage> {
     Ok(usage)
 }
 
-/// Waits for a child and returns whether it succeeded and what it used; neither std nor rustix can say.
+/// Waits for a child and returns whether it succeeded, with its usage; neither std nor rustix offers that.
 fn wait4(pid: u32) -> Result<(bool, Usage)> {
     let pid = libc::pid_t::try_from(pid)?;
     let mut status = 0;
@@ -108,12 +108,12 @@ pub(super) fn peak_of(pid: u32) -> Result<u64> {
     Ok(kib.context("/proc/PID/status has no VmHWM")? * 1024)
 }
 
-/// Makes [`peak_of`] start anew (proc(5), `clear_refs`).
+/// Resets the peak that [`peak_of`] returns (proc(5), `clear_refs`).
 pub(super) fn forget_peak(pid: u32) -> Result<()> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").context("cannot reset a peak of memory")
 }
 
-/// Makes the next reads of all files below `folder` go to the disk.
+/// Drops all files below `folder` from the page cache.
 pub(super) fn forget_cache(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let entry = entry?;
@@ -128,9 +128,9 @@ pub(super) fn forget_cache(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Uses and gives back the free memory that a step may fill. On a virtual machine whose host takes idle memory away,
-/// the first process to fill gigabytes pays for getting them back: up to 3 s for 3 GB, whichever tool it is of. No tool
-/// fills more than a few times the disk.
+/// Uses and gives back the free memory that a step may fill. On a virtual machine whose host reclaims idle memory, the
+/// first process to fill gigabytes pays for getting them back: up to 3 s for 3 GB, whichever tool it belongs to. No
+/// tool fills more than a few times the disk.
 ///
 /// # Errors
 /// When /proc/meminfo cannot be read.
@@ -147,7 +147,7 @@ pub(super) fn claim_free_memory(disk_bytes: u64) -> Result<()> {
     let claimed: Vec<Vec<u8>> = (0..pieces).map(|_| vec![1; PIECE]).collect();
     std::hint::black_box(&claimed);
     drop(claimed);
-    // A child begins with the peak of the process that starts it.
+    // A child inherits the peak of its parent.
     forget_peak(std::process::id())
 }
 
@@ -159,11 +159,11 @@ pub(super) struct Measured {
     pub(super) wall_secs: f64,
     pub(super) cpu_secs: f64,
     pub(super) peak_bytes: u64,
-    /// 0 where there is no server.
+    /// 0 without a server.
     pub(super) server_peak_bytes: u64,
     pub(super) repository_bytes: u64,
     pub(super) allocated_bytes: u64,
-    /// Part of `cpu_secs`; 0 where there is no server.
+    /// Part of `cpu_secs`; 0 without a server.
     pub(super) server_cpu_secs: f64,
     pub(super) data_bytes: u64,
 }
@@ -214,14 +214,14 @@ impl Measured {
             server_peak_bytes: cells.next()?.parse().ok()?,
             repository_bytes: cells.next()?.parse().ok()?,
             allocated_bytes: cells.next()?.parse().ok()?,
-            // Earlier files end here.
+            // Earlier versions of the file end here.
             server_cpu_secs: cells.next().map_or(Ok(0.0), str::parse).ok()?,
             data_bytes: cells.next().map_or(Ok(0), str::parse).ok()?,
         })
     }
 }
 
-/// Everything measured, by tool and step.
+/// All results, by tool and step.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Results(Vec<Measured>);
 
@@ -230,7 +230,7 @@ impl Results {
         self.0.push(measured);
     }
 
-    /// Drops what is known of a tool.
+    /// Drops the results of a tool.
     pub(super) fn forget(&mut self, tool: &str) {
         self.0.retain(|measured| measured.tool != tool);
     }
@@ -239,7 +239,7 @@ impl Results {
         self.0.iter().find(|measured| measured.tool == tool && measured.step == step)
     }
 
-    /// Tools, in the order they were measured.
+    /// Tools, in the order of their first result.
     pub(super) fn tools(&self) -> Vec<&str> {
         let mut tools: Vec<&str> = Vec::new();
         for measured in &self.0 {
@@ -254,7 +254,7 @@ impl Results {
         &self.0
     }
 
-    /// Reads what [`Results::save`] wrote.
+    /// Reads a file written by [`Results::save`].
     pub(super) fn open(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let lines = text.lines().skip(1).map(|line| {
@@ -263,7 +263,7 @@ impl Results {
         Ok(Self(lines.collect::<Result<_>>()?))
     }
 
-    /// The same; empty when there is no such file.
+    /// Same as [`Results::open`], but empty if there is no such file.
     pub(super) fn load(file: &Path) -> Result<Self> {
         if file.exists() { Self::open(file) } else { Ok(Self::default()) }
     }

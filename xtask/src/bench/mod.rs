@@ -1,13 +1,11 @@
-//! `cargo xtask bench`: what Holdfast takes for the same steps as the tools people use instead, measured in
-//! one run on one machine.
+//! `cargo xtask bench`: compares Holdfast with other backup tools on the same steps, in one run on one machine.
 //!
-//! Every VM's disk is backed up from the same path every day, as an agent sees it. Before a step its disk is
-//! read into the page cache, everything pending is written out and free memory is claimed from the host, so that no
-//! tool pays for another's turn.
-//! Holdfast's client and server run on this machine with TLS between them; their CPU time is added up.
+//! Every VM's disk is backed up from the same path every day, as an agent sees it. Before a step its disk is read into
+//! the page cache, everything pending is written out and free memory is claimed from the host, so that no tool pays for
+//! another's turn. Holdfast's client and server run on this machine with TLS between them; their CPU times are added.
 //!
-//! `$HOLDFAST_BIN_DIR` names a folder with programs that are built already, for trying a command out: figures
-//! are worth something only of a release build.
+//! `$HOLDFAST_BIN_DIR` names a folder with built programs, for trying a command out: only figures of a release build
+//! are meaningful.
 
 mod corpus;
 mod details;
@@ -88,19 +86,19 @@ enum Only {
     Tiers(tiers::Options),
 }
 
-/// One way to back disks up.
+/// A tool to back disks up with.
 trait Tool {
     fn name(&self) -> &'static str;
-    /// What it is and how old.
+    /// Its name and version.
     fn version(&self) -> String;
     /// Makes an empty repository.
     fn prepare(&mut self) -> Result<()>;
     fn backup(&mut self, step: &Step, disk: &Path) -> Result<Usage>;
-    /// Restores the last backup of `vm` below `folder`; `None` when the tool cannot be asked to.
+    /// Restores the last backup of `vm` below `folder`; `None` if the tool cannot do that.
     fn restore(&mut self, step: &Step, folder: &Path) -> Result<Option<Usage>>;
-    /// Where everything it stores is.
+    /// The folder with everything it stores.
     fn repository(&self) -> &Path;
-    /// After the last step, before the repository's final size is taken.
+    /// Called after the last step, before the repository's final size is taken.
     fn finish(&mut self) -> Result<()>;
 }
 
@@ -126,7 +124,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let work = work.canonicalize()?;
     let corpus = Corpus::open(&folder, &work)?;
     let steps = chosen(&corpus, &options.steps)?;
-    // Read first: it may be the file that is written anew below.
+    // Read first: it may be the file that is overwritten below.
     let earlier = options.against.as_deref().map(Results::open).transpose()?;
     let file = work.join("results.tsv");
     let mut results = if options.add { Results::load(&file)? } else { Results::default() };
@@ -159,7 +157,7 @@ fn tool(name: &str, work: &Path) -> Result<Option<Box<dyn Tool>>> {
     Ok(peers::Peer::find(name, work)?.map(|peer| Box::new(peer) as Box<dyn Tool>))
 }
 
-/// The steps that the corpus has disks for and that were asked for.
+/// The requested steps for which the corpus has disks.
 fn chosen<'a>(corpus: &Corpus, wanted: &[String]) -> Result<Vec<&'a Step>> {
     if let Some(unknown) = wanted.iter().find(|name| STEPS.iter().all(|step| step.name != **name)) {
         bail!("there is no step {unknown:?}; there are {}", STEPS.map(|step| step.name).join(", "));
@@ -175,7 +173,7 @@ fn chosen<'a>(corpus: &Corpus, wanted: &[String]) -> Result<Vec<&'a Step>> {
     Ok(steps)
 }
 
-/// The faster of two.
+/// Restores twice, and returns the faster one.
 fn restore_twice(tool: &mut dyn Tool, step: &Step, out: &Path) -> Result<Option<Usage>> {
     let mut best: Option<Usage> = None;
     for _ in 0..2 {
@@ -190,8 +188,8 @@ fn restore_twice(tool: &mut dyn Tool, step: &Step, out: &Path) -> Result<Option<
     Ok(best)
 }
 
-/// Every step by every tool before the next step, so that all of them meet the same hour of a shared machine; another
-/// tool begins each time.
+/// Takes every step with every tool before the next step, so that all of them meet the same hour of a shared machine;
+/// a different tool begins each time.
 fn measure_in_turn(
     tools: &mut [Box<dyn Tool>],
     corpus: &Corpus,
@@ -233,7 +231,7 @@ fn measure_step(
     let mut usage = match usage {
         Ok(Some(usage)) => usage,
         Ok(None) => return Ok(()),
-        // Another tool's trouble is no reason to learn nothing of the rest.
+        // Another tool's failure does not end the benchmark.
         Err(error) if !tool.name().starts_with(holdfast::HOLDFAST) => {
             println!("  {:<16} left out: {error:#}", tool.name());
             return Ok(());

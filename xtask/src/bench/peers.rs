@@ -1,4 +1,4 @@
-//! The tools people use instead, called as their manuals say.
+//! Other backup tools, called as in their manuals.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ enum Kind {
     Vykar,
 }
 
-/// One of the tools.
+/// A backup tool.
 #[derive(Debug)]
 pub(super) struct Peer {
     kind: Kind,
@@ -31,7 +31,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// The tool of that name, if it is installed; `$NAME` in capitals may say where.
+    /// Finds the tool of that name, if it is installed; `$NAME` in capitals may give its path.
     ///
     /// # Errors
     /// When no tool of that name is known.
@@ -58,7 +58,7 @@ impl Peer {
         }))
     }
 
-    /// The tool with `args`, on its repository.
+    /// A command of the tool with `args`, on its repository.
     pub(super) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         let cache = self.work.join(format!("cache.{}", self.name()));
@@ -85,7 +85,7 @@ impl Peer {
         command
     }
 
-    /// restic before 0.15 writes holes out as zeros.
+    /// Returns true if holes are restored as holes: restic before 0.15 writes them out as zeros.
     pub(super) fn restores_sparse(&self) -> bool {
         shell::capture(&mut self.command(&["restore", "--help"])).is_ok_and(|help| help.contains("--sparse"))
     }
@@ -94,7 +94,7 @@ impl Peer {
         self.work.join("vykar.yaml")
     }
 
-    /// vykar reads what to back up from a file: the folder of each VM's disk.
+    /// Writes vykar's configuration, which names the folder of each VM's disk.
     fn configure_vykar(&self) -> Result<()> {
         let (repository, cache) = (&self.repository, self.work.join("cache.vykar"));
         let mut text = format!(
@@ -107,11 +107,11 @@ impl Peer {
             text.push_str(&format!("  - {{path: {folder:?}, label: {vm}}}\n"));
         }
         std::fs::write(self.vykar_config(), text)?;
-        // It makes the folder itself.
+        // It creates the folder itself.
         Ok(std::fs::remove_dir(&self.repository)?)
     }
 
-    /// kopia knows snapshots by their ids alone.
+    /// Returns the id of the latest snapshot: kopia has no other name for it.
     fn latest_kopia_snapshot(&self) -> Result<String> {
         let disk = self.last_disk.as_deref().context("nothing was backed up")?;
         let text = shell::capture(self.command(&["snapshot", "list", "--json"]).arg(disk))?;

@@ -3,7 +3,7 @@
 use super::measure::{Measured, Results};
 use super::targets::{self, Verdict, WALL};
 
-/// All tables.
+/// Renders all tables.
 pub(super) fn render(results: &Results, markdown: bool) -> String {
     let mut text = String::new();
     let tools = results.tools();
@@ -31,7 +31,7 @@ impl Table {
         text + "\n"
     }
 
-    /// Columns padded; the first row is the header.
+    /// Renders padded columns; the first row is the header.
     fn plain(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns)
@@ -116,7 +116,8 @@ fn throughput(results: &Results, tools: &[&str]) -> Table {
 /// Runs of one build differ by this much on a quiet machine.
 const NOISE_SHARE: f64 = 1.05;
 
-/// Steps that took longer or more CPU time than `earlier`, of every tool: what peers lost as well, the machine did.
+/// Steps that took longer or more CPU time than `earlier`, for every tool: if peers got slower as well, the machine
+/// did.
 pub(super) fn slower(results: &Results, earlier: &Results) -> Table {
     let mut rows =
         vec![["tool", "step", "what", "earlier, s", "now, s", "ratio"].map(str::to_owned).to_vec()];
@@ -140,7 +141,7 @@ pub(super) fn slower(results: &Results, earlier: &Results) -> Table {
     Table { title: format!("{title} (by more than {:.0} %)", (NOISE_SHARE - 1.0) * 100.0), rows }
 }
 
-/// What is summed or taken at its highest over all steps.
+/// Sums and maxima over all steps.
 fn sums(results: &Results, tools: &[&str]) -> Table {
     let of = |tool: &str| -> Vec<&Measured> { results.all().iter().filter(|m| m.tool == tool).collect() };
     let row = |name: &str, cell: &dyn Fn(&[&Measured]) -> String| -> Vec<String> {
@@ -165,7 +166,7 @@ fn sums(results: &Results, tools: &[&str]) -> Table {
     }
 }
 
-/// Targets, and whether they were reached.
+/// Targets and verdicts.
 pub(super) fn verdicts(verdicts: Vec<Verdict>) -> Table {
     let mut rows = vec![["target", "measured", "at most", ""].map(str::to_owned).to_vec()];
     rows.extend(verdicts.into_iter().map(|verdict| {

@@ -1,9 +1,9 @@
-//! What Holdfast must reach, and whether it did.
+//! Targets of Holdfast, and verdicts.
 
 use super::holdfast::{HOLDFAST, PLAIN};
 use super::measure::{Measured, Results};
 
-/// Steps taken together, and the share of restic's wall time Holdfast may take for them at most.
+/// Steps taken together, and Holdfast's largest share of restic's wall time for them.
 pub(super) struct WallTarget {
     pub(super) name: &'static str,
     pub(super) steps: &'static [&'static str],
@@ -23,7 +23,7 @@ pub(super) const WALL: [WallTarget; 9] = [
     WallTarget { name: "restore", steps: &["restore"], share: 0.60 },
 ];
 
-/// Steps of which encryption may take [`ENCRYPTED_SHARE`] of the wall time without it.
+/// Steps for which encryption may take [`ENCRYPTED_SHARE`] of the wall time without it.
 const ENCRYPTED: [(&str, &[&str]); 3] = [
     ("encrypted, three first fulls", &["web-day0", "db-day0", "build-day0"]),
     (
@@ -39,7 +39,7 @@ const REPOSITORY_SHARE: f64 = 0.90;
 const SERVER_PEAK_MAX_BYTES: u64 = 400_000_000;
 const AGENT_PEAK_MAX_BYTES: u64 = 256_000_000;
 
-/// A target and what was measured.
+/// A target and its measured figure.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Verdict {
     pub(super) name: String,
@@ -53,7 +53,7 @@ pub(super) fn wall_secs(results: &Results, tool: &str, steps: &[&str]) -> Option
     steps.iter().map(|step| results.get(tool, step).map(|measured| measured.wall_secs)).sum()
 }
 
-/// Every target for which there are figures.
+/// Verdicts for every target with figures.
 pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
     let walls = WALL.iter().filter_map(|target| {
         let ours = wall_secs(results, HOLDFAST, target.steps)?;
@@ -113,7 +113,7 @@ fn memory(results: &Results) -> Vec<Verdict> {
     .collect()
 }
 
-/// How many targets were missed.
+/// Number of missed targets.
 pub(super) fn missed(results: &Results) -> usize {
     verdicts(results).iter().filter(|verdict| !verdict.reached).count()
 }

@@ -1,8 +1,7 @@
-//! VM disks for the demo: ext4 file systems made of real files of this machine, without being root.
+//! VM disks for the demo: ext4 file systems made of files of this machine, without root.
 //!
-//! The three share an operating system, each has programs and data of its own, and a day's changes are made
-//! inside the file systems (`debugfs -w`), as a running VM would make them: what did not change stays where
-//! it is.
+//! The three share an operating system, each has programs and data of its own, and a day's changes are made inside the
+//! file systems (`debugfs -w`), as a running VM would make them: unchanged data stays in place.
 
 use std::fs;
 use std::io::Write;
@@ -19,11 +18,11 @@ use crate::splitmix::SplitMix64;
 #[derive(Debug)]
 pub(super) struct Vm {
     pub(super) name: &'static str,
-    /// Size of its disk in MiB; different, so that the file systems lay files out differently.
+    /// Size of its disk in MiB; each differs, so that the file systems lay files out differently.
     disk_mib: u64,
-    /// Programs only this VM has: a folder of this machine, and how much of it at most, in MB.
+    /// Source folder of the programs that only this VM has, and their size limit, in MB.
     own: (&'static str, u64),
-    /// Log lines and table rows it has at first, in thousands.
+    /// Log lines and table rows at first, in thousands.
     log_klines: u32,
     table_krows: u32,
 }
@@ -35,13 +34,13 @@ pub(super) const VMS: [Vm; 3] = [
     Vm { name: "build", disk_mib: 3072, own: ("/usr/include", 60), log_klines: 50, table_krows: 0 },
 ];
 
-/// What the shared operating system is made of, and how much of each folder at most, in MB.
+/// Source folders of the shared operating system, with their size limits, in MB.
 const SYSTEM: [(&str, u64); 4] = [("/etc", 10), ("/usr/bin", 110), ("/usr/lib", 170), ("/usr/share", 50)];
 
-/// Files larger than this are left out, so that the bounds above are filled by many files.
+/// Larger files are left out, so that many files fill the bounds above.
 const FILE_MAX_BYTES: u64 = 32_000_000;
 
-/// Where the disks are made and kept.
+/// The folder where disks are made and kept.
 #[derive(Debug)]
 pub(super) struct Studio {
     folder: PathBuf,
@@ -83,12 +82,12 @@ impl Studio {
         Ok(studio)
     }
 
-    /// Where the disks are.
+    /// The folder of the disks.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The disk of a VM.
+    /// Path of a VM's disk.
     pub(super) fn disk(&self, vm: &str) -> PathBuf {
         self.folder.join(format!("{vm}.raw"))
     }
@@ -100,7 +99,7 @@ impl Studio {
         shell::capture(&mut mke2fs).map(drop)
     }
 
-    /// A day's changes on every disk.
+    /// Makes a day's changes on every disk.
     pub(super) fn next_day(&self) -> Result<()> {
         let news = self.folder.join("news");
         fs::create_dir_all(&news)?;
@@ -109,11 +108,11 @@ impl Studio {
             let mut put = |name: &str, bytes: &[u8], to: &str| -> Result<()> {
                 let file = news.join(name);
                 fs::write(&file, bytes)?;
-                // debugfs does not overwrite: what stands there goes first (or does not exist, which is fine).
+                // debugfs does not overwrite: an existing file is removed first (and may not exist, which is fine).
                 script.push_str(&format!("rm {to}\nwrite \"{}\" {to}\n", file.display()));
                 Ok(())
             };
-            // The log goes on where it was, as a file that grew does.
+            // The log is appended to, as a growing file is.
             let mut log = log_lines(seed, vm.log_klines * 1000, 0);
             log.extend(log_lines(seed + 100, vm.log_klines * 200, 1));
             put("access.log", &log, "/var/log/access.log")?;
@@ -143,9 +142,9 @@ fn copy_some(from: &Path, to: &Path, max_bytes: u64) -> Result<u64> {
     Ok(max_bytes - left)
 }
 
-/// Returns whether there is room for more.
+/// Returns true if there is room for more.
 fn copy_folder(from: &Path, to: &Path, left: &mut u64) -> Result<bool> {
-    // A folder that cannot be read or is not there has nothing to offer.
+    // A folder that is missing or cannot be read contributes nothing.
     let Ok(entries) = fs::read_dir(from) else { return Ok(true) };
     let mut entries: Vec<_> = entries.filter_map(Result::ok).collect();
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -163,7 +162,7 @@ fn copy_folder(from: &Path, to: &Path, left: &mut u64) -> Result<bool> {
             if metadata.len() > *left {
                 return Ok(false);
             }
-            // Files only others may read are left out.
+            // Files that only others may read are left out.
             if fs::copy(&source, &target).is_ok() {
                 *left -= metadata.len();
             }
@@ -190,7 +189,7 @@ fn log_lines(seed: u64, lines: u32, day: u32) -> Vec<u8> {
     text
 }
 
-/// Rows of 100 bytes, half of them random, as in a table of a database.
+/// Length of a row: 100 bytes, half of them random, as in a table of a database.
 const ROW_BYTES: usize = 100;
 
 fn table_rows(seed: u64, rows: u32) -> Vec<u8> {
@@ -222,7 +221,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     std::iter::repeat_with(|| random.next().to_le_bytes()).flatten().take(bytes).collect()
 }
 
-/// A program (this one) as it is before an update, and after: another head and tail, the same middle.
+/// A program (this one) before an update, and after: another head and tail, the same middle.
 fn program(updated: bool) -> Result<Vec<u8>> {
     let mut program = fs::read(std::env::current_exe()?)?;
     if updated {
@@ -237,7 +236,7 @@ fn allocated_bytes(file: &Path) -> Result<u64> {
     Ok(fs::metadata(file)?.blocks() * 512)
 }
 
-/// Asks e2fsck whether a file system is sound; changes nothing.
+/// Checks a file system with e2fsck; changes nothing.
 pub(super) fn check_file_system(image: &Path) -> Result<()> {
     let program = shell::locate(E2FSCK.program).context("no e2fsck")?;
     shell::capture(Command::new(program).args(["-f", "-n"]).arg(image)).map(drop)

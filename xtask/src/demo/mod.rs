@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     result
 }
 
-/// Without it the demo goes on: the server then has a page that says what is missing.
+/// Builds the web interface. Without it the demo continues: the server then has a page that says what is missing.
 fn build_web() -> Result<()> {
     let built = match web::obstacle() {
         Some(obstacle) => Err(obstacle),

@@ -1,4 +1,4 @@
-//! `cargo xtask demo --s3`: the server's machine is lost, and a bucket and a sheet of paper make it again.
+//! `cargo xtask demo --s3`: the server's machine is lost, and recovered from a bucket and a sheet of paper.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::bucket::{self, Bucket};
 use crate::server::{Place, Server};
 use crate::shell::{self, Profile};
 
-/// Where in the bucket.
+/// Prefix in the bucket.
 const PREFIX: &str = "demo";
 
-/// What is copied in a demo is copied in seconds.
+/// The demo's data is copied in seconds.
 const COPIED_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Where everything is.
+/// Paths and processes of the demo.
 struct Site {
     binaries: PathBuf,
     folder: PathBuf,
@@ -42,14 +42,14 @@ impl Site {
         command
     }
 
-    /// The same, shown as it would be typed.
+    /// Same, and shows the command as it would be typed.
     fn say(&self, args: &[&str], data_dir: &Path) -> Result<()> {
         let mut command = self.maintain(args, data_dir);
         println!("\n   $ {}", shell::line(&command));
         shell::run(&mut command)
     }
 
-    /// Waits until all that is in the data folder is in the bucket.
+    /// Waits until the bucket has everything in the data folder.
     fn wait_until_copied(&mut self, data_dir: &Path) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -128,7 +128,7 @@ pub(super) fn show(narrator: &mut Narrator, binaries: &Path, folder: &Path, keep
     look_further(server, keep)
 }
 
-/// A new machine: nothing but the bucket, its settings, and the kit.
+/// Recovers on a new machine: from nothing but the bucket, its settings, and the kit.
 fn recover(narrator: &mut Narrator, site: Site, kit: &Path) -> Result<(Server, Site)> {
     let new = site.folder.join("recovered");
     narrator.step("On a new machine: recovering from the bucket with the kit", || {

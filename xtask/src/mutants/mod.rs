@@ -1,13 +1,13 @@
-//! `cargo xtask mutants`: takes each rule of docs/ORDERING.md out of the code and sees that a test fails.
+//! `cargo xtask mutants`: removes each rule of docs/ORDERING.md from the code and checks that a test fails.
 //!
-//! `xtask/mutants.toml` lists mutations: a rule, a text of the code that keeps it, what to put there instead, and the
-//! test that must notice ([`table`]). Each is made alone, in a copy of the working tree, and must build: what does not
+//! `xtask/mutants.toml` lists mutations: a rule, a text of the code that keeps it, its replacement, and the test that
+//! must fail ([`table`]). Each is made alone, in a copy of the working tree, and must build: code that does not
 //! compile proves nothing. The command fails when a rule has no mutation, when a mutation no longer fits the code, and
-//! when one survives its test. That the list fits the rules and the code is also a quick test (`tests`), so that it
-//! cannot grow old between two runs.
+//! when one survives its test. A quick test (`tests`) also checks that the list fits the rules and the code, so that
+//! it cannot become outdated between two runs.
 //!
-//! A whole run takes hours. What was killed is noted at once ([`record`]), so that a run that was interrupted goes on where
-//! it was, and one after a change tries what the change concerns.
+//! A whole run takes hours. Killed mutations are recorded at once ([`record`]), so that an interrupted run resumes
+//! where it was, and a run after a change tries only the mutations it affects.
 
 mod record;
 mod run;
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             verdicts.push((mutation, Verdict::DoesNotFit(why)));
             continue;
         }
-        // As of now: files may be changed in the working tree while the copy is tried.
+        // Digest of the current file: the working tree may change while the copy is tested.
         let digest = record::digest(mutation, &mutation.text()?);
         if record.has(&digest) {
             verdicts.push((mutation, Verdict::Killed));
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     summarise(&verdicts, uncovered)
 }
 
-/// Says what became of all mutations, and lists those that were not killed, kind by kind.
+/// Reports the results of all mutations, and lists those that were not killed, kind by kind.
 fn summarise(verdicts: &[(&Mutation, Verdict)], uncovered: Vec<String>) -> Result<()> {
     let mut failed = uncovered;
     let kinds = ["killed", "survived", "not fitting", "not built", "broke the test program"];

@@ -1,8 +1,8 @@
 //! Mutations that were killed, in a file below `target/`: a line each, written when it is known.
 //!
-//! A line begins with a digest of the mutation and of the file that it changes. So long as both are as they were it is not
-//! tried again; what its test is made of, or other files, may have changed meanwhile: `--fresh` tries everything. What was
-//! not killed is tried each time.
+//! A line begins with a digest of the mutation and of the file that it changes. While both are unchanged it is not
+//! tried again; its test, or other files, may have changed meanwhile: `--fresh` tries everything. Mutations that were
+//! not killed are tried each time.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use anyhow::{Context, Result};
 use super::table::Mutation;
 use crate::shell;
 
-/// Below the repository's root.
+/// Path below the repository's root.
 const FILE: &str = "target/mutants/killed";
 
-/// See the module's text.
+/// The record of killed mutations.
 #[derive(Debug)]
 pub(super) struct Record {
     known: HashSet<String>,
@@ -26,7 +26,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What is known; nothing when it is to be `fresh`.
+    /// Opens the record; empty if `fresh`.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -46,12 +46,12 @@ impl Record {
         Ok(Self { known, file })
     }
 
-    /// Returns whether a mutation of this [`digest`] was killed.
+    /// Returns true if a mutation with this [`digest`] was killed.
     pub(super) fn has(&self, digest: &str) -> bool {
         self.known.contains(digest)
     }
 
-    /// Notes that it was killed.
+    /// Records that a mutation was killed.
     ///
     /// # Errors
     /// When the record cannot be written.
@@ -60,7 +60,7 @@ impl Record {
     }
 }
 
-/// Of a mutation, and of what is in its file.
+/// Digest of a mutation and the text of its file.
 pub(super) fn digest(mutation: &Mutation, text: &str) -> String {
     let mut hasher = DefaultHasher::new();
     (mutation, text).hash(&mut hasher);

@@ -13,24 +13,24 @@ use crate::scratch::Scratch;
 use crate::shell::{self, cargo};
 use crate::suite::SLOW;
 
-/// A test that a mutation keeps from ending is ended: `timeout` says so.
+/// Time limit of a test that a mutation keeps from ending, for `timeout`.
 const TIME_LIMIT: &str = "1h";
 
-/// What became of a mutation.
+/// Result of a mutation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The test failed, as it should.
     Killed,
     Survived,
-    /// It cannot be made, or its test is not there.
+    /// It cannot be made, or its test does not exist.
     DoesNotFit(String),
     DoesNotBuild,
-    /// It ended, but not as a test that fails does, or did not end.
+    /// The test ended, but not by failing, or did not end.
     Broke(String),
 }
 
 impl Verdict {
-    /// Without what is particular to this one.
+    /// Name of the variant, for all mutations alike.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Killed => "killed",
@@ -54,7 +54,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The copy, and what is built from it.
+/// The copy of the working tree, and its build.
 #[derive(Debug)]
 pub(super) struct Workshop {
     tree: PathBuf,
@@ -62,21 +62,21 @@ pub(super) struct Workshop {
 }
 
 impl Workshop {
-    /// Brings the copy up to date. What was built from it before is used again.
+    /// Brings the copy up to date. Its earlier build is reused.
     ///
     /// # Errors
     /// When files cannot be listed or copied.
     pub(super) fn open() -> Result<Self> {
         let folder = shell::root().join("target/mutants");
-        // Of its own: cargo takes what it built from one copy of a crate for that of another.
+        // A target folder of its own: cargo takes the build of one copy of a crate for that of another.
         let target = folder.join("target");
         let workshop = Self { tree: folder.join("tree"), target };
         workshop.copy()?;
         Ok(workshop)
     }
 
-    /// Copies what git knows of and what it would add. Files that are the same keep their time, so that cargo does
-    /// not build them again.
+    /// Copies the files that git tracks or would add. Unchanged files keep their times, so that cargo does not rebuild
+    /// them.
     fn copy(&self) -> Result<()> {
         let mut git = Command::new("git");
         git.current_dir(shell::root()).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
@@ -90,10 +90,10 @@ impl Workshop {
         remove_others(&self.tree, &self.tree, &files)
     }
 
-    /// Every test passes as long as nothing is changed, and is there.
+    /// Checks that every test exists, and passes while nothing is changed.
     ///
     /// # Errors
-    /// Naming the test program of which that is not so.
+    /// Names the test program that fails this.
     pub(super) fn check_unchanged(&self, mutations: &[&Mutation]) -> Result<()> {
         let mut programs: BTreeMap<(&str, Option<&str>), BTreeSet<&str>> = BTreeMap::new();
         for Mutation { test, .. } in mutations {
@@ -114,10 +114,10 @@ impl Workshop {
         Ok(())
     }
 
-    /// Makes the mutation, tries its test, and takes the mutation back.
+    /// Makes the mutation, runs its test, and reverts the mutation.
     ///
     /// # Errors
-    /// When files or programs cannot be had.
+    /// When files or programs are missing.
     pub(super) fn run(&self, mutation: &Mutation) -> Result<Verdict> {
         let file = self.tree.join(&mutation.file);
         let sound =
@@ -141,7 +141,7 @@ impl Workshop {
         })
     }
 
-    /// Builds the program a test is in; `None` when it does not compile.
+    /// Builds the program that contains a test; `None` if it does not compile.
     fn build(&self, test: &Test) -> Result<Option<Program>> {
         let mut command = cargo();
         command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
@@ -159,11 +159,11 @@ impl Workshop {
         Ok(Some(program.context("cargo named no test program")?))
     }
 
-    /// Whether the tests pass, and what they said.
+    /// Runs the tests. Returns whether they passed, and their output.
     fn run_tests<'a>(program: &Program, names: impl IntoIterator<Item = &'a str>) -> Result<(bool, String)> {
         let mut command = Command::new("timeout");
         command.args(["--verbose", "--kill-after=10", TIME_LIMIT]).arg(&program.file);
-        // Where cargo runs tests.
+        // The folder where cargo runs tests.
         command.current_dir(&program.folder).arg("--exact").args(names);
         // A mutation may need the last of a test's crashes; of power losses, 4,000 are enough for each.
         command.env(SLOW, "1").env("HOLDFAST_CRASHES", "4000");
@@ -176,7 +176,7 @@ impl Workshop {
     }
 }
 
-/// Writes a file unless it holds that already.
+/// Writes a file unless it has that content already.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     if std::fs::read(path).is_ok_and(|present| present == bytes) {
         return Ok(());
@@ -186,7 +186,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Removes files that are not in the working tree any more.
+/// Removes files that are no longer in the working tree.
 fn remove_others(folder: &Path, tree: &Path, files: &[&Path]) -> Result<()> {
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let path = entry.context("cannot list a folder")?.path();

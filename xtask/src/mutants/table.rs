@@ -1,4 +1,4 @@
-//! The list of mutations, the rules they are of, and whether the two fit each other and the code.
+//! The list of mutations, their rules, and checks that the two fit each other and the code.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,21 @@ use crate::shell;
 
 const LIST: &str = "xtask/mutants.toml";
 const RULES: &str = "docs/ORDERING.md";
-/// Its labels may be taken out as well.
+/// Document whose labels may have mutations, too.
 const INVARIANTS: &str = "docs/ARCHITECTURE.md";
 const FAILURES: &str = "### Failures and what they stop";
 
-/// One change that takes a rule out of the code.
+/// A change that removes a rule from the code.
 #[derive(Debug, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutation {
-    /// The label of a rule or an invariant, or how a row of the table of failures begins.
+    /// The label of a rule or an invariant, or the beginning of a row of the table of failures.
     pub(super) rule: String,
-    /// What is gone then, in words.
+    /// What the change removes, in words.
     pub(super) without: String,
-    /// Below the repository's root.
+    /// Path below the repository's root.
     pub(super) file: PathBuf,
-    /// Occurs exactly once in the file.
+    /// The text to replace; it must occur exactly once in the file.
     pub(super) find: String,
     pub(super) replace: String,
     pub(super) test: Test,
@@ -37,7 +37,7 @@ pub(super) struct Test {
     /// The integration test it is in; none: the library's own tests.
     #[serde(rename = "in")]
     pub(super) binary: Option<String>,
-    /// Its whole path in there.
+    /// Full path of the test within it.
     pub(super) name: String,
 }
 
@@ -50,15 +50,15 @@ pub(super) struct Table {
 }
 
 impl Mutation {
-    /// Rule, mutation and test.
+    /// Rule, mutation and test as one line.
     pub(super) fn line(&self) -> String {
         format!("{} → without {} → {}", self.rule, self.without, self.test.name)
     }
 
-    /// The file with the rule taken out.
+    /// Applies the mutation to the text of its file.
     ///
     /// # Errors
-    /// When the text is not there exactly once.
+    /// When the text does not occur exactly once.
     pub(super) fn apply(&self, text: &str) -> Result<String, String> {
         match text.matches(&self.find).count() {
             1 if self.find != self.replace => Ok(text.replacen(&self.find, &self.replace, 1)),
@@ -71,12 +71,12 @@ impl Mutation {
         }
     }
 
-    /// The file it changes, as it is.
+    /// Reads the file that it changes.
     pub(super) fn text(&self) -> Result<String> {
         read(self.file.to_str().context("a file's name is no text")?)
     }
 
-    /// Why it cannot be made or tried; `None`: it can.
+    /// Returns why it cannot be made or tested; `None`: it can.
     pub(super) fn misfit(&self) -> Result<Option<String>> {
         if let Err(why) = self.apply(&self.text().unwrap_or_default()) {
             return Ok(Some(why));
@@ -90,7 +90,7 @@ impl Table {
         toml::from_str(&read(LIST)?).with_context(|| format!("{LIST} is not a list of mutations"))
     }
 
-    /// Rules without a mutation, and mutations without a rule, for people.
+    /// Rules without a mutation, and mutations without a rule, as messages.
     pub(super) fn uncovered(&self) -> Result<Vec<String>> {
         let mut known = rules(&read(RULES)?);
         let mut problems = Vec::new();
@@ -114,14 +114,14 @@ impl Table {
 pub(super) struct Rule(pub(super) String);
 
 impl Rule {
-    /// A label is meant as it is; a failure by how it begins.
+    /// A label must be equal; a failure must begin with `named`.
     fn is(&self, named: &str) -> bool {
         let is_label = self.0.len() <= 3;
         if is_label { self.0 == named } else { named.len() > 3 && self.0.starts_with(named) }
     }
 }
 
-/// Every rule of the document.
+/// All rules of the document.
 pub(super) fn rules(document: &str) -> Vec<Rule> {
     // Invariants have their label in bold.
     let cell = |line: &str| Some(line.strip_prefix("| ")?.split(" |").next()?.trim_matches('*').to_owned());
@@ -134,13 +134,13 @@ pub(super) fn rules(document: &str) -> Vec<Rule> {
     let labels = document.lines().filter_map(cell).filter(is_label);
     let section = document.split_once(FAILURES).map_or("", |(_, after)| after);
     let section = section.split("\n#").next().unwrap_or_default();
-    // Behind the table's head.
+    // Rows after the table's head.
     let failures = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1).filter_map(cell);
     labels.chain(failures).map(Rule).collect()
 }
 
 impl Test {
-    /// Whether a function of that name is in the package.
+    /// Returns true if the package has a function of that name.
     fn exists(&self) -> Result<bool> {
         let folder = folder_of(&self.package)?;
         let name = self.name.rsplit("::").next().unwrap_or_default();
@@ -161,7 +161,7 @@ fn folder_of(package: &str) -> Result<PathBuf> {
     folders.into_iter().find(is_it).with_context(|| format!("no package is called {package:?}"))
 }
 
-/// Whether a source file below `folder` has it.
+/// Returns true if `has` holds for a source file below `folder`.
 fn any_source(folder: &Path, has: &dyn Fn(&str) -> bool) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {

@@ -1,6 +1,6 @@
 use super::table::{Rule, Table, rules};
 
-/// The quick half of `cargo xtask mutants`: a change of a rule or of the code that keeps it changes the list, too.
+/// The quick half of `cargo xtask mutants`: whoever changes a rule or its code must change the list, too.
 #[test]
 fn every_rule_has_a_mutation_that_fits_the_code() {
     let table = Table::load().unwrap();

@@ -1,4 +1,4 @@
-//! Between crates: which may depend on which.
+//! Allowed dependencies between crates.
 
 use super::source::workspace;
 
@@ -34,7 +34,7 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
             "holdfast-engine",
         ],
     ),
-    // Of keys: what opens a key file, and what a secret is.
+    // Of keys: reading key files, and the type of secrets.
     ("holdfast", "client", &["holdfast-proto", "holdfast-keys"]),
 ];
 

@@ -1,11 +1,11 @@
-//! Who uses whom, and whether that goes in circles.
+//! Dependency graphs, and their cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Edges by name.
 pub(crate) type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// A circle, as names that each use the next and the last the first; `None` when there is none.
+/// Returns a cycle, as names that each use the next and the last the first; `None` if there is none.
 pub(crate) fn circle(graph: &Graph) -> Option<Vec<String>> {
     let mut done = BTreeSet::new();
     graph.keys().find_map(|start| walk(graph, start, &mut Vec::new(), &mut done))

@@ -1,9 +1,9 @@
-//! Who may touch files and the network: the crates and modules made for it, named here one by one.
+//! Access to files and the network: the crates and modules made for it, named here one by one.
 
 use super::crates::CRATES;
 use super::source::{modules, workspace};
 
-/// What does I/O, and the beginnings of the file names that may use it.
+/// A kind of I/O, its paths in code, and the prefixes of the files that may use it.
 const RULES: &[(&str, &[&str], &[&str])] = &[
     ("files", &["std::fs", "tokio::fs"], FILES),
     ("HTTP", &["axum::", "utoipa_axum::"], &["server/src/http/"]),
@@ -13,7 +13,7 @@ const RULES: &[(&str, &[&str], &[&str])] = &[
 
 const FILES: &[&str] = &[
     "server/volume/src/",
-    // Whose files are.
+    // Ownership of files.
     "server/types/src/owner.rs",
     // Key files.
     "server/keys/src/source/key_file.rs",
@@ -25,10 +25,10 @@ const FILES: &[&str] = &[
     // Disks to back up, files to restore to, the profile.
     "client/src/source/",
     "client/src/restore/target",
-    // The map of what could not be restored.
+    // The map of data that could not be restored.
     "client/src/restore/bad_map.rs",
     "client/src/connect/",
-    // What /proc says of this process.
+    // This process in /proc.
     "client/src/stages.rs",
     "client/src/cli/signals.rs",
 ];

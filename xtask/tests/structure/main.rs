@@ -1,5 +1,5 @@
-//! The structure of the source itself: which crate and which module may use which, and who may touch files or
-//! the network. Read from the code with `syn`, not from a picture of it.
+//! The structure of the source itself: which crate and which module may use which others, or files and the network.
+//! Read from the code with `syn`, not from a picture of it.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,7 +1,7 @@
 //! Within a crate: modules of one folder use each other one way.
 //!
-//! For every folder a graph of its modules is drawn, each standing for all below it. A name that a folder's own
-//! file only hands on (`pub use`) counts for the module it comes from, so a circle cannot hide behind it.
+//! For every folder a graph of its modules is built, each standing for all below it. A name that a folder's own file
+//! re-exports (`pub use`) counts for the module it comes from, so it cannot hide a cycle.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::crates::CRATES;
 use super::graph::{Graph, circle};
 use super::source::{Modules, modules, workspace};
 
-/// The module that a path of the crate leads to, through what folders hand on. Bounded, as `use` may be circular.
+/// The module that a path of the crate leads to, through re-exports. Bounded, as `use` may be circular.
 fn resolve(modules: &Modules, path: &[String]) -> Option<Vec<String>> {
     let mut path = path.to_vec();
     for _ in 0..8 {
@@ -66,8 +66,8 @@ fn modules_use_each_other_one_way() {
     assert!(circles.is_empty(), "modules that use each other in circles:\n{}", circles.join("\n"));
 }
 
-/// The layers of the engine, from what knows nothing to what knows all: a module uses only lines above its own.
-/// Modules of one line may use each other, one way.
+/// The layers of the engine, lowest first: a module uses only lines above its own. Modules of one line may use each
+/// other, one way.
 const ENGINE_LAYERS: &str = "server/engine/src/lib.rs";
 
 #[test]

@@ -1,4 +1,4 @@
-//! `docs/SECURITY.md` claims nothing that is not held: its tests exist, and its figures are those of the code.
+//! Checks the claims of `docs/SECURITY.md`: its tests exist, and its figures are those of the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +23,7 @@ fn is_test_name(word: &str) -> bool {
     word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Settings and the like, which are no tests.
+/// Settings and similar words that are not tests.
 const NOT_TESTS: [&str; 1] = ["max_connections"];
 
 /// Functions that a `#[test]` or `#[tokio::test]` stands above, in all sources.
@@ -62,7 +62,7 @@ fn tests_named_in_the_threat_model_exist() {
     assert!(missing.is_empty(), "{DOCUMENT} names tests that do not exist: {missing:#?}");
 }
 
-/// `NAME` and its value as the document writes it, of each constant.
+/// Each constant as `NAME` and its value, as written in the document.
 fn constants() -> BTreeMap<String, String> {
     let text = read(LIMITS);
     let lines = text.lines().filter_map(|line| line.strip_prefix("pub(crate) const "));

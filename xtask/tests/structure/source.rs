@@ -15,9 +15,9 @@ pub(crate) type Names = Vec<String>;
 pub(crate) struct Module {
     /// The path of its file below the workspace.
     pub(crate) file: PathBuf,
-    /// Every path its code names, with the module it is named in (inline modules add to it).
+    /// Every path its code names, with the module that names it (inline modules add to it).
     pub(crate) named: Vec<Names>,
-    /// What it hands on: the name under which, and the path it stands for.
+    /// Its re-exports: the name, and the path it stands for.
     pub(crate) reexports: Vec<(String, Names)>,
 }
 
@@ -57,7 +57,7 @@ fn add(file: &Path, folder: &Path, path: &[String], found: &mut Modules) {
     }
 }
 
-/// Whether an item exists only for tests: `#[cfg(test)]`, or a module behind the feature `testing`.
+/// Returns true if an item exists only for tests: `#[cfg(test)]`, or a module behind the feature `testing`.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let text = attribute.meta.require_list().unwrap().tokens.to_string();
@@ -67,7 +67,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
 
 struct Reader {
     path: Vec<String>,
-    /// Inline modules entered.
+    /// Depth of the inline modules entered.
     depth: usize,
     module: Module,
     children: Vec<String>,
@@ -127,7 +127,7 @@ impl Reader {
         }
     }
 
-    /// `super` and `self` as paths from the crate; anything else as it is.
+    /// Makes `super` and `self` absolute; other paths are unchanged.
     fn absolute(&self, mut path: Names) -> Names {
         let relative = path.first().is_some_and(|first| first == "super" || first == "self");
         if !relative {

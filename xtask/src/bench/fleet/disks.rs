@@ -1,4 +1,4 @@
-//! What the VMs of a fleet hold. Generated disks have the same bytes on every machine: a quarter noise, the rest
+//! Disks of the VMs of a fleet. Generated disks have the same bytes on every machine: a quarter noise, the rest
 //! compresses to about half.
 
 use std::fs::File;
@@ -10,11 +10,11 @@ use clap::ValueEnum;
 
 use crate::splitmix::SplitMix64;
 
-/// What is noise or text as a whole.
+/// Size of a block, which is entirely noise or text.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Of VMs that share half of their data, how much in a row: 8 MiB, so that tools with larger chunks find it, too.
+/// Length of the runs that half-shared disks have in common: 8 MiB, so that tools with larger chunks find them, too.
 const SHARED_RUN_BLOCKS: u64 = 128;
-/// Seeds of what all VMs have; those of single VMs follow.
+/// Seed of the data that all VMs share; those of single VMs follow.
 const COMMON_SEED: u64 = 1;
 const PATCH_SEED: u64 = 2;
 const VM_SEED: u64 = 100;
@@ -43,24 +43,24 @@ impl Kind {
     }
 }
 
-/// One of the fleet.
+/// A VM of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Vm {
     pub(super) name: String,
     pub(super) disk: PathBuf,
 }
 
-/// Which VMs, and what was done to make their disks.
+/// The VMs of a fleet, and how their disks were made.
 #[derive(Debug)]
 pub(super) struct Fleet {
     kind: Kind,
     vms: Vec<Vm>,
-    /// Of a generated disk.
+    /// Size of a generated disk.
     size_bytes: u64,
 }
 
 impl Fleet {
-    /// Disks of `size_bytes` for `count` VMs in `folder`; clones are one file.
+    /// Generates disks of `size_bytes` for `count` VMs in `folder`; clones are one file.
     pub(super) fn generate(kind: Kind, count: u32, size_bytes: u64, folder: &Path) -> Result<Self> {
         let disk = |number: u32| match kind {
             Kind::Clones => folder.join("clone.raw"),
@@ -72,7 +72,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// The images in `folder`; `None` when they cannot be of that kind.
+    /// Uses the images in `folder`; `None` if they cannot be of that kind.
     pub(super) fn of_corpus(kind: Kind, count: u32, folder: &Path) -> Result<Option<Self>> {
         let entries =
             std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -98,12 +98,12 @@ impl Fleet {
         &self.vms
     }
 
-    /// Whether there are backups of the VMs from before what is measured.
+    /// Returns true if the VMs are backed up once before the measurement.
     pub(super) fn has_before(&self) -> bool {
         self.kind == Kind::Patch
     }
 
-    /// Writes the disks as they are first.
+    /// Writes the disks in their first state.
     pub(super) fn write_before(&self) -> Result<()> {
         for (number, vm) in (0..).zip(&self.vms) {
             if number > 0 && self.kind == Kind::Clones {
@@ -122,7 +122,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Adds what all VMs get on patch day.
+    /// Adds the data that all VMs get on patch day.
     pub(super) fn write_patch(&self) -> Result<()> {
         for (number, vm) in (0..).zip(&self.vms) {
             let file = File::options().write(true).open(&vm.disk)?;
@@ -133,7 +133,7 @@ impl Fleet {
     }
 }
 
-/// Writes `len` bytes from `offset` on; `seed` says what the block of that number is made from.
+/// Writes `len` bytes from `offset` on; `seed` returns the seed of a block by its number.
 fn write(file: &File, offset: u64, len: u64, seed: impl Fn(u64) -> u64) -> Result<()> {
     let mut block = vec![0; BLOCK_BYTES];
     for number in 0..len.div_ceil(BLOCK_BYTES as u64) {
@@ -145,7 +145,7 @@ fn write(file: &File, offset: u64, len: u64, seed: impl Fn(u64) -> u64) -> Resul
     Ok(())
 }
 
-/// Fills a block with what its seed and number say.
+/// Fills a block from its seed and number.
 fn fill(seed: u64, number: u64, block: &mut [u8]) {
     let mut numbers = SplitMix64(seed.wrapping_mul(0xD134_2543_DE82_EF95).wrapping_add(number << 32));
     let noise = numbers.next().is_multiple_of(4);
@@ -163,7 +163,7 @@ mod tests {
 
     const SIZE_BYTES: u64 = 16 << 20;
 
-    /// Different blocks of all disks, and blocks in all.
+    /// Distinct blocks of all disks, and all their blocks.
     fn blocks(fleet: &Fleet) -> (usize, usize) {
         let disks = fleet.vms().iter().map(|vm| std::fs::read(&vm.disk).unwrap()).collect::<Vec<_>>();
         assert!(disks.iter().all(|disk| disk.len() as u64 == SIZE_BYTES));

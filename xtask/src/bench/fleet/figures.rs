@@ -1,17 +1,17 @@
-//! What was measured, beside what Holdfast must reach.
+//! Measured figures, beside the targets of Holdfast.
 
 use super::disks::Kind;
 use super::round::Round;
 use crate::bench::tables::{self, Table};
 use crate::bench::targets::Verdict;
 
-/// What is stored at once, as a multiple of what is stored one after another.
+/// Most bytes stored at once, as a multiple of those stored one after another.
 const STORED_SHARE_MAX: f64 = 1.02;
-/// The server's memory while all back up, and while all restore.
+/// Limits of the server's memory while all back up, and while all restore.
 const BACKUP_PEAK_MAX_BYTES: u64 = 400_000_000;
 const RESTORE_PEAK_MAX_BYTES: u64 = 600_000_000;
 
-/// One tool with one fleet.
+/// Figures of one tool with one fleet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
     pub(super) tool: &'static str,
@@ -27,13 +27,13 @@ impl Row {
         format!("{} {}", self.vms, self.kind.name())
     }
 
-    /// What is stored at once, as a multiple of what is stored one after another.
+    /// Bytes stored at once, as a multiple of those stored one after another.
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
     fn share(&self) -> f64 {
         self.at_once.stored.bytes as f64 / (self.one_by_one.stored.bytes as f64).max(1.0)
     }
 
-    /// In words, while it runs.
+    /// Text shown while the benchmark runs.
     pub(super) fn line(&self) -> String {
         format!(
             "{:<18} stored {:>9} MB one after another, {:>9} MB at once ({:.3}); {:.2} s, {:.2} s; restored in {:.2} s",
@@ -71,7 +71,7 @@ impl Row {
         ]
     }
 
-    /// What Holdfast must reach; other tools need not.
+    /// Verdicts about Holdfast's targets; other tools have none.
     fn verdicts(&self) -> Vec<Verdict> {
         if self.tool != "holdfast" {
             return Vec::new();
@@ -97,7 +97,7 @@ impl Row {
     }
 }
 
-/// Everything measured.
+/// All figures.
 #[derive(Debug, Default)]
 pub(super) struct Figures(Vec<Row>);
 
@@ -114,7 +114,7 @@ impl Figures {
         self.0.iter().flat_map(Row::verdicts).collect()
     }
 
-    /// How many targets were missed.
+    /// Number of missed targets.
     pub(super) fn missed(&self) -> usize {
         self.verdicts().iter().filter(|verdict| !verdict.reached).count()
     }

@@ -1,10 +1,10 @@
 //! `cargo xtask bench fleet`: many VMs backed up at once, against the same VMs one after another.
 //!
-//! What is stored must not depend on it: data that several VMs have is kept once, also when all of them bring it in
-//! the same minute. Beside that, what it takes: wall time, CPU and memory of both sides, and restores of all VMs at
-//! once. Each way starts with an empty repository; restored disks are compared byte for byte, outside of the timing.
+//! The stored size must not depend on it: data that several VMs have is kept once, also when all of them bring it in
+//! the same minute. Also measured: wall time, CPU and memory of both sides, and restores of all VMs at once. Each way
+//! starts with an empty repository; restored disks are compared byte for byte, outside of the timing.
 //!
-//! [`disks`] has what the VMs hold, [`tools`] the ways to back them up, [`round`] measures, [`figures`] judges.
+//! [`disks`] generates the VMs' disks, [`tools`] has the ways to back them up, [`round`] measures, [`figures`] judges.
 
 mod disks;
 mod figures;
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// What to type to get these figures, for the page they go to.
+/// The command that yields these figures, for the page that shows them.
 fn command(options: &Options) -> String {
     if !options.markdown {
         return String::new();
@@ -92,7 +92,7 @@ fn command(options: &Options) -> String {
     format!("Command: `cargo xtask bench fleet --vms {vms} {disks} --markdown`.\n\n")
 }
 
-/// The disks of one fleet; `None` where a corpus has nothing of the kind.
+/// The disks of one fleet; `None` if a corpus has none of the kind.
 fn fleet(options: &Options, kind: Kind, vms: u32, work: &Path) -> Result<Option<Fleet>> {
     let folder = work.join("disks");
     remake(&folder)?;
@@ -102,7 +102,7 @@ fn fleet(options: &Options, kind: Kind, vms: u32, work: &Path) -> Result<Option<
     }
 }
 
-/// One after another, at once, and back.
+/// Measures backups one after another, backups at once, and restores.
 fn measure(tool: &mut dyn Tool, fleet: &Fleet, work: &Path) -> Result<Row> {
     let one_by_one = backups(tool, fleet, work, Order::OneByOne)?;
     let at_once = backups(tool, fleet, work, Order::AtOnce)?;
@@ -111,7 +111,7 @@ fn measure(tool: &mut dyn Tool, fleet: &Fleet, work: &Path) -> Result<Row> {
     Ok(Row { tool: tool.name(), kind: fleet.kind(), vms, one_by_one, at_once, restore })
 }
 
-/// Backups of all VMs into an empty repository, or into one with what they held before.
+/// Backs all VMs up to an empty repository, or to one with their earlier state.
 fn backups(tool: &mut dyn Tool, fleet: &Fleet, work: &Path, order: Order) -> Result<Round> {
     tool.prepare()?;
     if fleet.has_before() {
@@ -127,7 +127,7 @@ fn backups(tool: &mut dyn Tool, fleet: &Fleet, work: &Path, order: Order) -> Res
     Ok(Round { stored: tool.stored()?.since(before), ..round })
 }
 
-/// All VMs at once, compared with what they hold.
+/// Restores all VMs at once, and compares the result with their disks.
 fn restores(tool: &dyn Tool, fleet: &Fleet, work: &Path) -> Result<Round> {
     let out = work.join("out");
     remake(&out)?;

@@ -1,4 +1,4 @@
-//! Running many commands, one after another or all at once, and what that took.
+//! Running many commands, one after another or all at once, and measuring them.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,22 +15,22 @@ pub(super) enum Order {
     AtOnce,
 }
 
-/// What all commands together took.
+/// Usage of all commands together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Round {
     pub(super) wall: Duration,
-    /// Of all processes, the server's included.
+    /// CPU time of all processes, the server's included.
     pub(super) cpu: Duration,
-    /// Of the largest process on the agents' side.
+    /// Peak memory of the largest process on the agents' side.
     pub(super) agent_peak_bytes: u64,
-    /// Of the server, where there is one.
+    /// Peak memory of the server, if there is one.
     pub(super) server_peak_bytes: Option<u64>,
-    /// What came to the repository meanwhile.
+    /// Data added to the repository meanwhile.
     pub(super) stored: Stored,
 }
 
 impl Round {
-    /// Runs `commands` to their end, beside the server `server`. Their output goes to files that begin with `log`.
+    /// Runs `commands` to their end, beside the process `server`. Their output goes to files that begin with `log`.
     ///
     /// # Errors
     /// When one of them fails.
@@ -58,7 +58,7 @@ impl Round {
     }
 }
 
-/// Waits for all of them, also when one fails: none may run on into what is measured next.
+/// Waits for all of them, even if one fails: none may run on into the next measurement.
 fn at_once(commands: &mut [(Command, std::path::PathBuf)]) -> Result<Vec<Usage>> {
     let count = commands.len();
     let outcomes: Vec<Result<Usage>> = std::thread::scope(|scope| {
@@ -91,12 +91,12 @@ mod tests {
         let fifo = folder.path().join("fifo");
         let there = fifo.display();
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        // Opening a pipe to read waits for one that writes: these end only side by side.
+        // Opening a pipe to read waits for a writer: these end only in parallel.
         let pair = vec![shell(&format!("cat {there}")), shell(&format!("echo met > {there}"))];
         let round = Round::run(None, pair, Order::AtOnce, &log).unwrap();
         assert!(round.agent_peak_bytes > 0 && round.server_peak_bytes.is_none());
         assert_eq!(std::fs::read_to_string(folder.path().join("log.0.log")).unwrap(), "met\n");
-        // The second finds what the first left.
+        // The second finds the file that the first left.
         let left = folder.path().join("left").display().to_string();
         let turns = vec![shell(&format!("touch {left}")), shell(&format!("test -e {left}"))];
         let round = Round::run(Some(std::process::id()), turns, Order::OneByOne, &log).unwrap();

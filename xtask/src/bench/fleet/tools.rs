@@ -1,4 +1,4 @@
-//! Holdfast and restic, as a fleet uses them: one repository, and an agent for each VM.
+//! Holdfast and restic, as used by a fleet: one repository, and an agent for each VM.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,17 +12,17 @@ use crate::bench::{Tool as _, corpus, remake};
 use crate::server::Server;
 use crate::shell::{self, Profile};
 
-/// What a repository holds.
+/// Contents of a repository, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// Data written to it.
+    /// Bytes written to it.
     pub(super) bytes: u64,
-    /// What agents sent, where that is known.
+    /// Bytes sent by agents, if known.
     pub(super) sent_bytes: Option<u64>,
 }
 
 impl Stored {
-    /// What has come since `before`.
+    /// The difference to `before`.
     pub(super) fn since(self, before: Self) -> Self {
         let sent_bytes =
             self.sent_bytes.zip(before.sent_bytes).map(|(after, before)| after.saturating_sub(before));
@@ -30,7 +30,7 @@ impl Stored {
     }
 }
 
-/// One way to back a fleet up.
+/// A way to back a fleet up.
 pub(super) trait Tool {
     fn name(&self) -> &'static str;
     fn version(&self) -> String;
@@ -40,7 +40,7 @@ pub(super) trait Tool {
     fn backup(&self, vm: &Vm) -> Result<Command>;
     /// The command that restores the last backup of `vm` to `to`, which does not exist yet.
     fn restore(&self, vm: &Vm, to: &Path) -> Result<Command>;
-    /// Where that command leaves the disk.
+    /// Path of the disk that this command restores.
     fn restored(&self, vm: &Vm, to: &Path) -> PathBuf;
     fn stored(&self) -> Result<Stored>;
     /// The server's process, if there is a server.
@@ -108,7 +108,7 @@ impl Tool for Holdfast {
         to.to_owned()
     }
 
-    /// As its own report says.
+    /// The figures of its own report.
     fn stored(&self) -> Result<Stored> {
         let text = shell::capture(&mut self.command(&["report", "--format", "json"])?)?;
         let rows: Value = serde_json::from_str(&text).context("the report is not JSON")?;
@@ -153,7 +153,7 @@ impl Tool for Restic {
         Ok(command)
     }
 
-    /// Below `to` as it was below the root.
+    /// Below `to`, with the path it had below the root.
     fn restored(&self, vm: &Vm, to: &Path) -> PathBuf {
         to.join(vm.disk.strip_prefix("/").unwrap_or(&vm.disk))
     }

@@ -1,4 +1,4 @@
-//! A disk that changes a little every day: whether its newest restore point is read as fast as its first.
+//! A disk that changes a little every day: compares restore times of its newest restore point and its first.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use super::ours::Ours;
 use crate::sparse;
 use crate::splitmix::SplitMix64;
 
-/// Blocks that change each day, and how long each is: 12 MiB a day, here and there.
+/// Number of blocks that change each day, and their size: 12 MiB a day, in scattered places.
 const BLOCKS_A_DAY: u64 = 768;
 const BLOCK_BYTES: usize = 16 << 10;
 
@@ -38,7 +38,7 @@ pub(super) fn measure(corpus: &Corpus, work: &Path, days: u32, rows: &mut Vec<Ro
     let unmerged = speeds(&mut ours, first, newest, work)?;
     ours.reclaim("reclaim", &[])?;
     let merged = speeds(&mut ours, first, newest, work)?;
-    // What came back is what the disk is now.
+    // The restored disk must equal the current one.
     let out = work.join("out.raw");
     let to = out.to_string_lossy();
     ours.run("restore", &["restore", newest, "--json", "--no-sync", "--to", &to])?;
@@ -61,7 +61,7 @@ pub(super) fn measure(corpus: &Corpus, work: &Path, days: u32, rows: &mut Vec<Ro
     Ok(())
 }
 
-/// How long the first and the newest take to restore: the faster of two each, and nothing of the repository in the page
+/// Restore times of the first and the newest: the faster of two each, with nothing of the repository in the page
 /// cache, where the difference is.
 fn speeds(ours: &mut Ours, first: &str, newest: &str, work: &Path) -> Result<(Duration, Duration)> {
     let out = work.join("out.raw");
@@ -80,7 +80,7 @@ fn speeds(ours: &mut Ours, first: &str, newest: &str, work: &Path) -> Result<(Du
     Ok(best.into())
 }
 
-/// Where the disk has data, in blocks.
+/// Offsets of the disk's data, by block.
 fn places(disk: &File) -> Result<Vec<u64>> {
     let mut places = Vec::new();
     sparse::for_data(disk, |offset, bytes| {
@@ -95,7 +95,7 @@ fn change(disk: &File, places: &[u64], numbers: &mut SplitMix64) -> Result<()> {
     for _ in 0..BLOCKS_A_DAY {
         let number = usize::try_from(numbers.next() % places.len().max(1) as u64)?;
         let place = places.get(number).context("the disk is empty")?;
-        // Half of it noise, so that it compresses like a disk does.
+        // Half of it noise, so that it compresses as a disk does.
         for word in block.chunks_exact_mut(16) {
             word.get_mut(..8).context("a word")?.copy_from_slice(&numbers.next().to_le_bytes());
         }

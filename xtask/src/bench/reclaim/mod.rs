@@ -1,10 +1,10 @@
-//! `cargo xtask bench reclaim`: what it takes to get space back, beside restic's `forget --prune` in the same run.
+//! `cargo xtask bench reclaim`: the cost of freeing space, beside restic's `forget --prune` in the same run.
 //!
-//! All steps of the corpus are backed up with both tools, half of the restore points are deleted, and the space of what
-//! only they needed is freed. How much that is is measured, not asked for: a repository of its own into which only the
-//! restore points that stay were backed up says what they take. A backup is timed by itself and beside a reclaim, on
-//! copies of one repository. Then old containers are compressed anew, and a disk that changes a little on thirty days
-//! is restored as it was on the first and on the last.
+//! All steps of the corpus are backed up with both tools, half of the restore points are deleted, and the space that
+//! only they needed is freed. The right amount is measured: a separate repository gets backups of only the restore
+//! points that stay. A backup is timed by itself and beside a reclaim, on copies of one repository. Then old
+//! containers are recompressed, and a disk that changes a little on thirty days is restored as it was on the first
+//! and on the last.
 
 mod days;
 mod ours;
@@ -34,7 +34,7 @@ pub(crate) struct Options {
     days: u32,
 }
 
-/// A figure, what it must be, and whether it is.
+/// A figure, its target, and whether it was reached.
 #[derive(Debug)]
 pub(super) struct Row {
     name: &'static str,
@@ -81,22 +81,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What Holdfast took.
+/// Figures of Holdfast.
 struct Freed {
     usage: Usage,
-    /// After reclaim, and after compressing old containers anew.
+    /// Size after reclaim, and after recompressing old containers.
     repository_bytes: u64,
     squeezed_bytes: u64,
 }
 
-/// How many of the restore points, the oldest, are deleted.
+/// Number of restore points that are deleted, oldest first.
 const fn deleted(steps: usize) -> usize {
     steps / 2
 }
 
 fn on_the_corpus(corpus: &Corpus, steps: &[&Step], work: &Path, rows: &mut Vec<Row>) -> Result<Freed> {
     println!("{}", shell::bold("holdfast"));
-    // What stays, by itself: what a repository takes that never had the rest.
+    // The size of a repository that never had the others.
     let mut alone = Ours::start(work, "alone")?;
     for step in steps.iter().skip(deleted(steps.len())) {
         alone.backup(step.name, step.vm, &corpus.present(step)?)?;
@@ -154,7 +154,7 @@ fn on_the_corpus(corpus: &Corpus, steps: &[&Step], work: &Path, rows: &mut Vec<R
     Ok(Freed { usage, repository_bytes: after_bytes, squeezed_bytes })
 }
 
-/// How many times as long a backup takes beside a reclaim as by itself, on copies of one repository.
+/// Duration of a backup beside a reclaim, as a multiple of one by itself, on copies of one repository.
 fn slowdown(all: &Ours, ids: &[String], corpus: &Corpus, steps: &[&Step], work: &Path) -> Result<f64> {
     let step = steps.last().context("no steps")?;
     let disk = corpus.present(step)?;
@@ -164,7 +164,7 @@ fn slowdown(all: &Ours, ids: &[String], corpus: &Corpus, steps: &[&Step], work: 
         copy.delete(ids)?;
         rustix::fs::sync();
         let reclaim = if busy { Some(copy.begin_reclaim()?) } else { None };
-        // Of another VM, so that all of the disk is read and asked for.
+        // Under another VM, so that all of the disk is read and queried.
         let (_, usage) = copy.backup("beside", "another", &disk)?;
         if let Some(mut reclaim) = reclaim {
             let went_on = reclaim.try_wait()?.is_none();
@@ -215,7 +215,7 @@ fn beside_restic(
     Ok(())
 }
 
-/// As a table; the rows that have a target say whether it was reached.
+/// Renders a table; rows with a target tell whether it was reached.
 pub(super) fn render(rows: &[Row]) -> String {
     let lines = rows.iter().map(|row| {
         let verdict = match row.reached {

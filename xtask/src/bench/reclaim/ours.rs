@@ -10,7 +10,7 @@ use super::super::remake;
 use crate::server::Server;
 use crate::shell::{self, Profile};
 
-/// See the module's text.
+/// A Holdfast repository with its server.
 pub(super) struct Ours {
     binaries: PathBuf,
     work: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// An empty one, of a release build.
+    /// Creates an empty repository, for a release build.
     pub(super) fn start(work: &Path, name: &str) -> Result<Self> {
         let binaries = shell::binaries(Profile::Release)?;
         let mut ours = Self { binaries, work: work.to_owned(), name: name.to_owned(), server: None };
@@ -28,7 +28,7 @@ impl Ours {
         Ok(ours)
     }
 
-    /// The same again, of a repository whose server was stopped.
+    /// Copies a repository whose server was stopped.
     pub(super) fn copy(&self, work: &Path, name: &str) -> Result<Self> {
         let mut copy = Self {
             binaries: self.binaries.clone(),
@@ -45,7 +45,7 @@ impl Ours {
         Ok(copy)
     }
 
-    /// Where it is.
+    /// Folder of the repository.
     pub(super) fn folder(&self) -> PathBuf {
         self.work.join(format!("repo.{}", self.name))
     }
@@ -63,14 +63,14 @@ impl Ours {
         Ok(())
     }
 
-    /// Stops the server, so that everything is folded in, and says what the repository takes.
+    /// Stops the server, so that everything is merged, and returns the size of the repository.
     pub(super) fn stop_and_measure(&mut self) -> Result<u64> {
         self.server.take().context("the server was not started")?.stop()?;
         rustix::fs::sync();
         self.bytes()
     }
 
-    /// What the repository takes now.
+    /// Current size of the repository.
     pub(super) fn bytes(&self) -> Result<u64> {
         super::bytes_of(&self.folder())
     }
@@ -80,7 +80,7 @@ impl Ours {
         Ok(std::fs::remove_dir_all(self.folder())?)
     }
 
-    /// Runs a command; the server's CPU time is added.
+    /// Runs a command; adds the server's CPU time.
     pub(super) fn run(&self, step: &str, args: &[&str]) -> Result<Usage> {
         let server = self.server()?;
         let pid = server.pid().context("the server was not started")?;
@@ -109,12 +109,12 @@ impl Ours {
         self.run("delete", &args)
     }
 
-    /// Frees what nothing needs, and waits until that is done.
+    /// Frees unreferenced space, and waits until that is done.
     pub(super) fn reclaim(&self, step: &str, more: &[&str]) -> Result<Usage> {
         self.run(step, &[&["reclaim", "--json"], more].concat())
     }
 
-    /// Begins to; the caller waits.
+    /// Starts a reclaim; the caller waits for it.
     pub(super) fn begin_reclaim(&self) -> Result<Child> {
         let mut command = self.server()?.holdfast(&["reclaim", "--json"])?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

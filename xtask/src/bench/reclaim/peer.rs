@@ -1,4 +1,4 @@
-//! The same with restic.
+//! The same benchmark with restic.
 
 use anyhow::{Context, Result};
 
@@ -8,13 +8,13 @@ use super::super::measure::{Usage, measured};
 use super::super::peers::Peer;
 use crate::shell;
 
-/// What it took.
+/// Figures of restic.
 pub(super) struct Pruned {
     pub(super) usage: Usage,
     pub(super) repository_bytes: u64,
 }
 
-/// Backs everything up, then forgets the oldest `deleted` snapshots and prunes, as its manual says.
+/// Backs everything up, then forgets the oldest `deleted` snapshots and prunes, as in its manual.
 pub(super) fn measure(restic: &mut Peer, corpus: &Corpus, steps: &[&Step], deleted: usize) -> Result<Pruned> {
     println!("{}", shell::bold(&restic.version()));
     restic.prepare()?;

@@ -1,4 +1,4 @@
-//! What it costs, by the server's price list: of requests as they were counted.
+//! Costs of the counted requests, by the server's price list.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::shell;
 const TB: u64 = 1 << 40;
 const GB_PER_TB: f64 = 1024.0;
 
-/// Storing a TB and restoring one, by storage class.
+/// Costs of storing a TB and of restoring one, by storage class.
 pub(super) fn table(binaries: &Path, stored: &Stored, restored: &Restored) -> Result<String> {
     let text =
         shell::capture(Command::new(binaries.join("holdfast-server")).args(["tier", "prices", "--json"]))?;

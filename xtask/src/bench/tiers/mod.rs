@@ -1,8 +1,8 @@
-//! `cargo xtask bench tiers`: what copies in a bucket take: requests, money, and time of backups, restores and a recovery.
+//! `cargo xtask bench tiers`: copies in a bucket: requests, money, and time of backups, restores and a recovery.
 //!
-//! The bucket is an object store in memory on this machine, behind a line with a latency and a rate: the time that its program
-//! uses is in the figures, the time that a real one would need to write is not. Backups with and without a bucket take turns,
-//! on disks that are generated; the fastest of each counts. [`site`] is a server with its bucket, [`costs`] the money.
+//! The bucket is an object store in memory on this machine, behind a line with a latency and a rate: the figures
+//! include the CPU time of its program, but not the write time of a real one. Backups with and without a bucket take
+//! turns, on generated disks; the fastest of each counts. [`site`] is a server with its bucket, [`costs`] the money.
 
 mod costs;
 mod site;
@@ -53,7 +53,7 @@ impl Options {
 /// Days on which the disk changes a little.
 const DAYS: u64 = 4;
 
-/// Of the disk, what changes a day: one part in so many.
+/// One part in this many of the disk changes a day.
 const CHANGED_PART: u64 = 50;
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -89,21 +89,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What lay in the bucket, and the requests that brought it there.
+/// Objects in the bucket, and the requests that put them there.
 struct Stored {
     objects: u64,
     bytes: u64,
     puts: u64,
 }
 
-/// What was read of the bucket, and the requests for it.
+/// Bytes read from the bucket, and the requests for them.
 struct Restored {
     bytes: u64,
     gets: u64,
     heads: u64,
 }
 
-/// First backups with a bucket and without, in turn, into empty repositories. The last one with a bucket stays.
+/// Makes first backups with a bucket and without, in turn, to empty repositories. The last one with a bucket stays.
 fn first_backups(site: &mut Site, disk: &Path, rounds: u32, rows: &mut Vec<Row>) -> Result<()> {
     let (mut without, mut with) = (Duration::MAX, Duration::MAX);
     for round in 1..=rounds {
@@ -131,8 +131,8 @@ fn first_backups(site: &mut Site, disk: &Path, rounds: u32, rows: &mut Vec<Row>)
     Ok(())
 }
 
-/// A backup that counts only when the bucket has it, against the slower of a backup without a bucket and the line: a first
-/// one, and one of a changed disk.
+/// Measures a backup that counts only when the bucket has it, against the slower of a backup without a bucket and the
+/// line: a first one, and one of a changed disk.
 fn primary(site: &mut Site, disk: &Path, options: &Options, rows: &mut Vec<Row>) -> Result<()> {
     let len = disk.metadata()?.len();
     let changed = (len / CHANGED_PART).next_multiple_of(4096);
@@ -164,7 +164,7 @@ fn primary(site: &mut Site, disk: &Path, options: &Options, rows: &mut Vec<Row>)
     Ok(())
 }
 
-/// The disk changes a little each day. Returns what lies in the bucket then.
+/// Changes and backs up the disk each day. Returns the contents of the bucket afterwards.
 fn days(site: &mut Site, disk: &Path, rows: &mut Vec<Row>) -> Result<Stored> {
     let len = disk.metadata()?.len();
     let mut puts = Vec::new();
@@ -205,7 +205,7 @@ fn days(site: &mut Site, disk: &Path, rows: &mut Vec<Row>) -> Result<Stored> {
     })
 }
 
-/// Half of the restore points are deleted, and what only they needed goes, there, too.
+/// Deletes half of the restore points, and frees the space that only they needed, in the bucket, too.
 fn reclaim(site: &mut Site, rows: &mut Vec<Row>) -> Result<()> {
     let before = site.bucket().counts()?;
     site.delete_and_reclaim()?;
@@ -223,7 +223,7 @@ fn reclaim(site: &mut Site, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// The data folder is lost: a server is made of the bucket, and the disk restored from there.
+/// Removes the data folder, recovers the server from the bucket, and restores the disk from there.
 fn restore(site: &mut Site, disk: &Path, options: &Options, rows: &mut Vec<Row>) -> Result<Restored> {
     let kit = site.export_kit()?;
     site.wait_until_copied()?;
@@ -237,7 +237,7 @@ fn restore(site: &mut Site, disk: &Path, options: &Options, rows: &mut Vec<Row>)
     sparse::same(&out, disk)?;
     std::fs::remove_file(&out)?;
     let bytes = after.figure("sent_bytes") - before.figure("sent_bytes");
-    // Noise does not compress: what the disk holds is what had to be read.
+    // Noise does not compress: the whole disk had to be read.
     let len = disk.metadata()?.len();
     let share = ratio(len, options.rate()) / took.as_secs_f64();
     let in_flight = after.figure("gets_in_flight_max");
@@ -260,11 +260,11 @@ fn restore(site: &mut Site, disk: &Path, options: &Options, rows: &mut Vec<Row>)
     Ok(Restored { bytes, gets, heads })
 }
 
-/// A repository of many containers: what a recovery takes does not depend on how much is in them.
+/// Recovers a repository of many containers: the time does not depend on how much they contain.
 fn recovery_of_many(site: &mut Site, containers: u32, rows: &mut Vec<Row>) -> Result<()> {
     site.end()?;
     site.begin()?;
-    // Making them is not what is measured.
+    // Creating them is not measured.
     site.bucket().set_line(0, 0)?;
     site.many_backups(containers.div_ceil(2))?;
     site.wait_until_copied()?;

@@ -14,29 +14,29 @@ use crate::bucket::Bucket;
 use crate::server::{Place, Server};
 use crate::shell;
 
-/// Longer than copying anything that fits into memory takes.
+/// Longer than any copy that fits into memory takes.
 const COPIED_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Where in the bucket.
+/// Prefix in the bucket.
 const PREFIX: &str = "bench";
 
-/// Agents that back up small disks at once.
+/// Agents that back up small disks in parallel.
 const AGENTS: u32 = 4;
 
-/// See the module's text.
+/// A server and its bucket.
 pub(super) struct Site {
     binaries: PathBuf,
     folder: PathBuf,
     config: PathBuf,
     bucket: Bucket,
     server: Option<Server>,
-    /// Requests of sites before this one.
+    /// Requests before this site began.
     puts_before: u64,
     container_puts_before: u64,
     line: (u64, u64),
 }
 
-/// What a recovery took.
+/// Figures of a recovery.
 pub(super) struct Recovered {
     wall: Duration,
     said: Value,
@@ -85,7 +85,7 @@ impl Site {
         &self.folder
     }
 
-    /// PUTs before this site began, of all, and of containers.
+    /// PUTs before this site began, all of them, and those of containers.
     pub(super) const fn puts_before(&self) -> u64 {
         self.puts_before
     }
@@ -108,18 +108,18 @@ impl Site {
         Ok(())
     }
 
-    /// An empty repository, encrypted as one with a bucket is.
+    /// Starts with an empty repository, encrypted like one with a bucket.
     pub(super) fn begin_without_bucket(&mut self) -> Result<()> {
         self.end()?;
         self.start(vec!["--encrypt=on".to_owned()])
     }
 
-    /// An empty repository and an empty bucket.
+    /// Starts with an empty repository and an empty bucket.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.begin_with("")
     }
 
-    /// The same, where a backup counts only when the bucket has it.
+    /// Same, but a backup counts only when the bucket has it.
     pub(super) fn begin_primary(&mut self) -> Result<()> {
         self.begin_with("s3_primary = true\n")
     }
@@ -142,7 +142,7 @@ impl Site {
         remake(&self.data_dir())
     }
 
-    /// The same, as when a machine is lost.
+    /// Same, named for the loss of a machine.
     pub(super) fn lose(&mut self) -> Result<()> {
         self.end()
     }
@@ -161,7 +161,7 @@ impl Site {
         Ok(measured(&mut self.server()?.holdfast(args)?, &self.log(step))?.wall)
     }
 
-    /// Backs a disk up, and says how long it took.
+    /// Backs a disk up, and returns how long it took.
     pub(super) fn backup(&self, vm: &str, disk: &Path) -> Result<Duration> {
         rustix::fs::sync();
         let disk = disk.to_string_lossy();
@@ -175,7 +175,7 @@ impl Site {
         self.agent("restore", &["restore", "latest", "--json", "--no-sync", "--vm", vm, "--to", &to])
     }
 
-    /// So many backups of small disks, each different from those before.
+    /// Makes `count` backups of small disks, each different from those before.
     pub(super) fn many_backups(&self, count: u32) -> Result<()> {
         let began = Instant::now();
         std::thread::scope(|scope| {
@@ -209,7 +209,7 @@ impl Site {
         let backups = list.get("backups").and_then(Value::as_array).into_iter().flatten();
         let ids =
             backups.filter_map(|backup| backup.get("backup").and_then(Value::as_str).map(str::to_owned));
-        // They ascend with time.
+        // Ids ascend with time.
         let mut ids: Vec<String> = ids.collect();
         ids.sort();
         ids.truncate(ids.len() / 2);
@@ -229,7 +229,7 @@ impl Site {
         Ok(kit)
     }
 
-    /// Makes the server again of the bucket, and starts it.
+    /// Recovers the server from the bucket, and starts it.
     pub(super) fn recover(&mut self, kit: &Path) -> Result<Recovered> {
         let from = self.bucket.place(PREFIX);
         let kit = kit.display().to_string();
@@ -243,7 +243,7 @@ impl Site {
         Ok(Recovered { wall, said })
     }
 
-    /// Waits until all that is in the data folder is in the bucket, and what is gone is gone from there.
+    /// Waits until the bucket has everything in the data folder, and nothing that was removed from it.
     pub(super) fn wait_until_copied(&mut self) -> Result<()> {
         let started = Instant::now();
         loop {

@@ -1,12 +1,12 @@
-//! What was reached, beside the targets.
+//! Measured rates, beside the targets.
 
 use std::time::Duration;
 
 use super::super::tables::Table;
 
-/// Share of the link that a backup and a restore have to reach when nothing is lost.
+/// Smallest share of the link for a backup and a restore without losses.
 const SHARE_MIN: f64 = 0.85;
-/// With losses: how many times what one TCP connection gets.
+/// Smallest multiple of the rate of one TCP connection, with losses.
 const TIMES_MIN: f64 = 4.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +27,11 @@ impl What {
     }
 }
 
-/// Over how many connections.
+/// Number of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     One,
-    /// As many as the agent chooses, or as was asked for.
+    /// As many as the agent chooses, or as requested.
     Several,
 }
 
@@ -44,10 +44,10 @@ impl Way {
     }
 }
 
-/// Bytes that came over the line.
+/// Bytes transferred over the line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Figure {
-    /// Percent.
+    /// Loss in percent.
     pub(super) loss: f64,
     pub(super) what: What,
     pub(super) way: Way,
@@ -62,7 +62,7 @@ impl Figure {
     }
 }
 
-/// Everything measured on one line.
+/// All figures of one line.
 #[derive(Debug)]
 pub(super) struct Figures {
     link_bits_per_sec: u64,
@@ -91,13 +91,13 @@ impl Figures {
         figure.bits_per_sec() / self.link_bits_per_sec as f64
     }
 
-    /// How many times what one plain TCP connection got on the same line.
+    /// Rate as a multiple of that of one plain TCP connection on the same line.
     fn times(&self, figure: &Figure) -> Option<f64> {
         let same = |one: &&Figure| one.what == What::Plain && one.loss.total_cmp(&figure.loss).is_eq();
         Some(figure.bits_per_sec() / self.all.iter().find(same)?.bits_per_sec())
     }
 
-    /// One figure in words.
+    /// Renders one figure.
     pub(super) fn line(&self, figure: &Figure) -> String {
         self.cells(figure).join("  ")
     }

@@ -1,4 +1,4 @@
-//! The line itself: takes packets out of one device and, when their time has come, puts them into the other.
+//! The line itself: takes packets out of one device and puts them into the other when they are due.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use anyhow::Result;
 use super::shaper::{Fate, Quality, Shaper};
 use super::tun::Tun;
 
-/// More than any packet of a device with an MTU of 1,500.
+/// Larger than any packet of a device with an MTU of 1,500.
 const PACKET_MAX_BYTES: usize = 4096;
 
 /// A packet and when it arrives.
@@ -30,7 +30,7 @@ struct Direction {
     counts: Counts,
 }
 
-/// Packets since the line was made.
+/// Counts of packets since the line was created.
 #[derive(Debug, Default)]
 struct Counts {
     sent: AtomicU64,
@@ -58,7 +58,7 @@ impl Line {
         Ok(Self { directions: [there, back] })
     }
 
-    /// Changes the line; what is on its way arrives as before.
+    /// Changes the line; packets in transit are unaffected.
     pub(super) fn set(&self, quality: Quality, seed: u64) {
         for (direction, seed) in self.directions.iter().zip([seed, !seed]) {
             *direction.shaper.lock().unwrap_or_else(PoisonError::into_inner) = Shaper::new(quality, seed);

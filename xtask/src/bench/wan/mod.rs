@@ -1,9 +1,9 @@
-//! `cargo xtask bench wan`: backups and restores over a long line, and what one plain TCP connection gets there.
+//! `cargo xtask bench wan`: backups and restores over a long line, compared with one plain TCP connection.
 //!
-//! Two network namespaces, each with a TUN device; this process carries the packets between them, late, at the
-//! line's rate and with its losses. So the kernel needs no packet scheduler for it (netem), only root and
-//! `/dev/net/tun`. The server runs at one end, agents at the other, as they come. Namespaces and devices have no
-//! names and last as long as this process.
+//! Two network namespaces, each with a TUN device; this process carries the packets between them, with the line's
+//! delay, rate and losses. So the kernel needs no packet scheduler for it (netem), only root and `/dev/net/tun`.
+//! The server runs at one end, agents at the other, as shipped. Namespaces and devices have no names and last as
+//! long as this process.
 
 mod figures;
 mod line;
@@ -32,7 +32,7 @@ use tun::{TUN, Tun};
 
 pub(crate) use probe::{ProbeOptions, run as run_probe};
 
-/// Of the addresses that RFC 5737 reserves for documents: nothing outside has them.
+/// One of the addresses that RFC 5737 reserves for documentation: it is in use nowhere.
 const SERVER_ADDRESS: &str = "192.0.2.1";
 const AGENT_ADDRESS: &str = "192.0.2.2";
 const NETWORK: &str = "192.0.2.0/24";
@@ -75,7 +75,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The line with `loss` percent. Its router holds one bandwidth-delay product, as is usual.
+    /// The line with `loss` percent. Its router holds the usual one bandwidth-delay product.
     fn quality(&self, loss: f64) -> Quality {
         let bits_per_sec = self.rate * 1_000_000;
         Quality {
@@ -86,7 +86,7 @@ impl Options {
         }
     }
 
-    /// Bytes to move.
+    /// Bytes to transfer.
     const fn bytes(&self, lossy: bool, way: Way) -> u64 {
         let mib = match (lossy, way) {
             (false, _) => self.size,
@@ -99,7 +99,7 @@ impl Options {
 
 /// The line, its ends, and a server at one of them.
 struct Site {
-    // Dropped in this order: what runs at the ends goes before the ends.
+    // Dropped in this order: the programs at the ends before the ends.
     server: Server,
     line: Line,
     server_end: Namespace,
@@ -132,7 +132,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Says everything that is missing, not only the first.
+/// Reports everything that is missing, not only the first.
 fn check_possible() -> Result<()> {
     let mut missing = Vec::new();
     if !needs::provide(&[IP, UNSHARE, NSENTER, SETPRIV]).is_empty() {
@@ -170,7 +170,7 @@ impl Site {
         Ok(Self { server, line, server_end, agent_end, binaries, work })
     }
 
-    /// Everything on a line with `loss` percent.
+    /// Measures everything on a line with `loss` percent.
     fn measure(&self, options: &Options, loss: f64, figures: &mut Figures) -> Result<()> {
         println!("\n{}", shell::bold(&format!("{} ms, {} Mbit/s, {loss} % loss", options.rtt, options.rate)));
         self.line.set(options.quality(loss), options.seed);

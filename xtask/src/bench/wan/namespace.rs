@@ -1,4 +1,4 @@
-//! A network namespace without a name: it lasts as long as a process in it, and nothing of it can be left behind.
+//! A network namespace without a name: it lasts as long as a process in it, and cannot be left behind.
 
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -10,12 +10,12 @@ use super::tun::Tun;
 use crate::needs::{IP, UNSHARE};
 use crate::shell;
 
-/// What an Ethernet carries.
+/// MTU of an Ethernet.
 const MTU_BYTES: &str = "1500";
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One end of the line. The process that holds it ends with its standard input: when this value is dropped, and
-/// when this program ends in any way whatever.
+/// however this program ends.
 #[derive(Debug)]
 pub(super) struct Namespace {
     holder: Child,
@@ -33,7 +33,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Until the process has left our namespace.
+    /// Waits until the process has left our namespace.
     fn wait_apart(&mut self) -> Result<()> {
         let ours = std::fs::read_link("/proc/self/ns/net")?;
         let begun = Instant::now();
@@ -53,14 +53,13 @@ impl Namespace {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
-    /// What goes before a program and its arguments so that it runs here. It is the same process afterwards, and
-    /// ends with this one.
+    /// The words before a program and its arguments that run it here. It stays one process, and ends with this one.
     pub(super) fn prefix(&self) -> Vec<String> {
         let net = format!("--net={}", self.path().display());
         ["nsenter", &net, "--", "setpriv", "--pdeathsig", "KILL", "--"].map(str::to_owned).to_vec()
     }
 
-    /// `program`, not yet run, in this namespace.
+    /// A command for `program` in this namespace.
     pub(super) fn command(&self, program: &std::path::Path) -> Command {
         let prefix = self.prefix();
         let mut words = prefix.iter();
@@ -75,8 +74,8 @@ impl Namespace {
         shell::capture(self.command(&ip).args(args)).map(drop)
     }
 
-    /// Takes `tun` in as the way to `network`, with `address`. TCP over it does about loss what `congestion` says: as a
-    /// property of the route, because a namespace may not choose it for itself.
+    /// Moves `tun` here and makes it the route to `network`, with `address`. `congestion` is TCP's congestion control:
+    /// a property of the route, because a namespace may not choose it for itself.
     pub(super) fn attach(&self, tun: &Tun, address: &str, network: &str, congestion: &str) -> Result<()> {
         let pid = self.holder.id().to_string();
         let ip = shell::locate(IP.program).context("there is no program ip")?;
@@ -96,7 +95,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         drop(self.stdin.take());
-        // It ends by itself; nothing can be done about a failure.
+        // It ends by itself; a failure is ignored.
         drop(self.holder.wait());
     }
 }

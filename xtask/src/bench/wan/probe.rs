@@ -30,7 +30,7 @@ pub(crate) fn run(options: &ProbeOptions) -> Result<()> {
     }
 }
 
-/// Prints where it listens, then what the first connection brought and in how many seconds.
+/// Prints its address, then the bytes of the first connection and the seconds it took.
 fn receive(address: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(address)?;
     println!("{}", listener.local_addr()?);
@@ -45,7 +45,7 @@ fn receive(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// Prints how long it took to connect, which is one round trip, in seconds.
+/// Prints how long it took to connect, in seconds: one round trip.
 fn send(address: SocketAddr, duration: Duration) -> Result<()> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect(address)?;

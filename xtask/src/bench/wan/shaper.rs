@@ -1,25 +1,25 @@
-//! What a line does to a packet: how long it waits and travels, or that it is lost. Time is passed in.
+//! Simulates a line: the delay of a packet, or its loss. Time is passed in.
 
 use std::time::Duration;
 
 use crate::splitmix::SplitMix64;
 
-/// One direction of a line.
+/// Properties of one direction of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Quality {
     pub(super) bits_per_sec: u64,
-    /// One way.
+    /// Delay one way.
     pub(super) delay: Duration,
     /// Share of packets that are lost: 0 to 1.
     pub(super) loss: f64,
-    /// What the router before the line holds while it is busy. What does not fit is dropped.
+    /// Capacity of the router's queue before the line. Packets that do not fit are dropped.
     pub(super) queue_bytes: u64,
 }
 
-/// What became of a packet.
+/// Fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It comes out of the other end at this time.
+    /// It arrives at the other end at this time.
     Arrives(Duration),
     /// It was lost on the line.
     Lost,
@@ -27,12 +27,12 @@ pub(super) enum Fate {
     Dropped,
 }
 
-/// Follows one direction of a line.
+/// Simulates one direction of a line.
 #[derive(Debug)]
 pub(super) struct Shaper {
     quality: Quality,
     random: SplitMix64,
-    /// When the line will have sent what it was given.
+    /// When the line will have sent all packets so far.
     free_at: Duration,
 }
 
@@ -49,7 +49,7 @@ impl Shaper {
             return Fate::Dropped;
         }
         self.free_at = begins + self.time_for(bytes);
-        // What is lost on the way took its time on the line, too.
+        // A lost packet took its time on the line, too.
         if self.random.share() < self.quality.loss {
             return Fate::Lost;
         }

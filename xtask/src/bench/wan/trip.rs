@@ -1,4 +1,4 @@
-//! One disk's way over the line and back, and the plain connection to compare with.
+//! Backup and restore of one disk over the line, and the plain connection to compare with.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -22,7 +22,7 @@ pub(super) struct Trip {
 }
 
 impl Trip {
-    /// Makes a disk of `bytes` that neither compress nor are known.
+    /// Creates a disk of `bytes` new, incompressible bytes.
     pub(super) fn prepare(site: &Site, name: &str, bytes: u64, options: &Options) -> Result<Self> {
         let vm = name.replace('.', "-");
         let disk = site.work.join(format!("{vm}.raw"));
@@ -37,7 +37,7 @@ impl Trip {
         Ok(Self { vm, disk, connections: options.connections.clone() })
     }
 
-    /// How long it took; `None` when these programs cannot be told how many connections to use.
+    /// Measures the time; `None` if these programs have no option for the number of connections.
     pub(super) fn take(&self, site: &Site, what: What, way: Way) -> Result<Option<Duration>> {
         let program = site.binaries.join("holdfast");
         let help = shell::capture(Command::new(&program).args([what.name(), "--help"]))?;
@@ -73,7 +73,7 @@ impl Trip {
     }
 }
 
-/// What one TCP connection did.
+/// Figures of one TCP connection.
 pub(super) struct Plain {
     pub(super) round_trip: Duration,
     pub(super) bytes: u64,

@@ -1,4 +1,4 @@
-//! Network devices whose packets a program takes and gives: `/dev/net/tun`.
+//! Network devices whose packets a program reads and writes: `/dev/net/tun`.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 pub(super) const TUN: &str = "/dev/net/tun";
 
-/// A device of layer 3: one packet each read, one each write. It is gone when the file is closed.
+/// A layer 3 device: one packet each read, one each write. It disappears when the file is closed.
 #[derive(Debug)]
 pub(super) struct Tun {
     pub(super) name: String,
@@ -17,7 +17,7 @@ pub(super) struct Tun {
 }
 
 impl Tun {
-    /// A new device, in the network namespace of this process, under a name that the kernel chooses.
+    /// Creates a device in the network namespace of this process, under a name that the kernel chooses.
     pub(super) fn create() -> Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(TUN);
         let file = file.with_context(|| format!("cannot open {TUN}"))?;
