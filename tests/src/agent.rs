@@ -1,4 +1,4 @@
-//! The `holdfast` command, pointed at a server.
+//! The `holdfast` command, configured for a server.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{program, wait_for};
 
-/// Where and as whom `holdfast` works.
+/// Address, token and fingerprint that `holdfast` uses.
 #[derive(Debug, Clone)]
 pub struct Agent {
     server: String,
@@ -18,30 +18,30 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent of the server at `server`.
+    /// Creates an agent of the server at `server`.
     pub fn new(server: &str, token: &str, fingerprint: &str) -> Self {
         Self { server: server.to_owned(), token: token.to_owned(), fingerprint: fingerprint.to_owned() }
     }
 
-    /// The same with another token.
+    /// The same agent with another token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
     }
 
-    /// The same through another address.
+    /// The same agent through another address.
     #[must_use]
     pub fn through(&self, server: &str) -> Self {
         Self { server: server.to_owned(), ..self.clone() }
     }
 
-    /// The same trusting another certificate.
+    /// The same agent trusting another certificate.
     #[must_use]
     pub fn trusting(&self, fingerprint: &str) -> Self {
         Self { fingerprint: fingerprint.to_owned(), ..self.clone() }
     }
 
-    /// `holdfast ARGS…`, not yet run. Nothing of this machine's user gets in: no profile, no variables.
+    /// A command `holdfast ARGS…`, not yet run. It sees nothing of this machine's user: no profile, no variables.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = program("holdfast");
         command.args(args);
@@ -65,7 +65,7 @@ impl Agent {
         }
     }
 
-    /// `holdfast backup --vm VM PATH…` that must succeed.
+    /// Runs `holdfast backup --vm VM PATH…`, which must succeed.
     pub fn back_up(&self, vm: &str, disks: &[&str]) -> Ran {
         self.run(&[&["backup", "--vm", vm], disks].concat()).ok()
     }
@@ -75,7 +75,7 @@ impl Agent {
         self.restore_of("latest", vm, disk, to)
     }
 
-    /// The same of a given backup.
+    /// Same as [`Agent::restore`], of a given backup.
     pub fn restore_of(&self, backup: &str, vm: &str, disk: Option<&str>, to: &Path) -> Ran {
         let to = to.to_string_lossy();
         let mut args = vec!["restore", backup, "--vm", vm, "--to", &to];
@@ -129,47 +129,47 @@ impl Agent {
 pub struct Row(Value);
 
 impl Row {
-    /// A number.
+    /// Returns a number.
     ///
     /// # Panics
-    /// When there is none.
+    /// When the column has none.
     pub fn number(&self, column: &str) -> u64 {
         let number = self.0.get(column).and_then(Value::as_u64);
         number.unwrap_or_else(|| panic!("no number {column:?} in {}", self.0))
     }
 
-    /// A text.
+    /// Returns a text.
     ///
     /// # Panics
-    /// When there is none.
+    /// When the column has none.
     pub fn text(&self, column: &str) -> &str {
         let text = self.0.get(column).and_then(Value::as_str);
         text.unwrap_or_else(|| panic!("no text {column:?} in {}", self.0))
     }
 
-    /// The columns it has.
+    /// Names of the columns.
     ///
     /// # Panics
-    /// When it is no object.
+    /// When the row is not an object.
     pub fn columns(&self) -> Vec<&str> {
         self.0.as_object().expect("a row is an object").keys().map(String::as_str).collect()
     }
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Ran {
     what: String,
     /// Exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// What it wrote to standard output.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Ran {
-    /// It succeeded.
+    /// Returns true if it succeeded.
     ///
     /// # Panics
     /// When it did not.
@@ -178,7 +178,7 @@ impl Ran {
         self.code == Some(0)
     }
 
-    /// Insists that it succeeded.
+    /// Asserts that it succeeded.
     ///
     /// # Panics
     /// When it did not.
@@ -187,7 +187,7 @@ impl Ran {
         self
     }
 
-    /// Insists that it failed with `code` and says all of `words`.
+    /// Asserts that it failed with `code` and printed all of `words`.
     ///
     /// # Panics
     /// When it did not.
@@ -201,7 +201,7 @@ impl Ran {
         self
     }
 
-    /// All it wrote that is text.
+    /// All its output that is text.
     pub fn said(&self) -> String {
         let stdout = if self.stdout.len() < 1 << 20 { self.text() } else { "(a lot)".to_owned() };
         format!("{stdout}{}", self.stderr)
@@ -212,7 +212,7 @@ impl Ran {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The last line of JSON output, which must be the summary.
+    /// Parses the last line of JSON output, which must be the summary.
     ///
     /// # Panics
     /// When it is not.
@@ -225,7 +225,7 @@ impl Ran {
     }
 }
 
-/// A command under way. Killed when dropped.
+/// A running command. Killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     what: String,
@@ -242,10 +242,10 @@ impl Running {
         kill_process(Pid::from_child(child), signal).expect("our child");
     }
 
-    /// Whether it still runs.
+    /// Returns true while it runs.
     ///
     /// # Panics
-    /// When asked after it was waited for.
+    /// When it was waited for before.
     pub fn runs(&mut self) -> bool {
         self.child.as_mut().expect("still running").try_wait().expect("our child").is_none()
     }
@@ -272,7 +272,7 @@ impl Running {
         }
     }
 
-    /// Ends it without giving it a chance to say anything, as a crash of its host would.
+    /// Kills it without warning, as a crash of its host would.
     ///
     /// # Panics
     /// When it ended already.

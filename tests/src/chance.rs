@@ -1,11 +1,11 @@
-//! Choices that look random and are the same for the same seed.
+//! Pseudorandom choices that are the same for the same seed.
 
-/// How many seeds a test tries, or which: `20`, or `7..9`, where 9 is the last.
+/// Environment variable: the number of seeds a test tries, or a range of seeds: `20`, or `7..9`, where 9 is the last.
 const SEEDS: &str = "HOLDFAST_FAULT_SEEDS";
 
-/// The seeds of one test: `own`, and as many more as `HOLDFAST_FAULT_SEEDS` says, or just those that it names. Each is
-/// said before it is tried; a failing test shows it. What a seed decides is where and when something is to happen; the
-/// threads of the programs under test do what they like meanwhile.
+/// The seeds of one test: `own`, and as many more as `HOLDFAST_FAULT_SEEDS` says, or just those in its range. Each is
+/// printed before it is tried, so a failing test shows it. A seed decides where and when something is to happen; the
+/// threads of the programs under test are not controlled by it.
 ///
 /// # Panics
 /// When the variable is neither a number nor a range.
@@ -16,7 +16,7 @@ pub fn seeds(own: u64) -> impl Iterator<Item = u64> {
     };
     let seeds: Vec<u64> = match said.split_once("..") {
         Some((first, last)) => (number(first)..=number(last)).collect(),
-        // Far apart, so that no two tests have the same.
+        // Far apart, so that no two tests share one.
         None => (0..number(&said)).map(|nth| own + nth * 1000).collect(),
     };
     seeds.into_iter().inspect(|seed| eprintln!("seed {seed}; alone: {SEEDS}={seed}..{seed}"))
@@ -27,7 +27,7 @@ pub fn seeds(own: u64) -> impl Iterator<Item = u64> {
 pub struct Chance(u64);
 
 impl Chance {
-    /// Of a seed.
+    /// Creates a source from a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -41,15 +41,15 @@ impl Chance {
         (x ^ (x >> 31)) % bound
     }
 
-    /// Whether something happens that does once in `times`.
+    /// Returns true with a probability of 1 in `times`.
     pub const fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of `all`.
+    /// Picks one of `all`.
     ///
     /// # Panics
-    /// When there is none.
+    /// When `all` is empty.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         let number = usize::try_from(self.below(all.len() as u64)).unwrap_or(0);
         all.get(number).expect("something to choose from")

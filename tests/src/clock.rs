@@ -1,5 +1,5 @@
-//! A clock that a test sets while a server runs: `libfaketime`, put before the C library, adds to the time of day what a
-//! file says. The clock that only counts goes on as it is.
+//! A clock that a test sets while a server runs: `libfaketime`, preloaded, adds the offset in a file to the time of
+//! day. The monotonic clock is unaffected.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +8,10 @@ use tempfile::TempDir;
 
 use crate::tools::lack;
 
-/// Below the folders of libraries; for programs with several threads.
+/// Path below the folders of libraries; the version for programs with several threads.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
-/// A time of day for programs started with [`Clock::environment`]. Right until it is set.
+/// A time of day for programs started with [`Clock::environment`]. Correct until it is set.
 #[derive(Debug)]
 pub struct Clock {
     folder: TempDir,
@@ -19,10 +19,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// One that is right; `None`, said aloud, where there is no `libfaketime`.
+    /// Creates a correct clock; `None`, with a message, if there is no `libfaketime`.
     ///
     /// # Panics
-    /// When its file cannot be written, and when there is no `libfaketime` and no one counts what is skipped.
+    /// When its file cannot be written; without `libfaketime`, unless skipped tests are counted.
     pub fn new() -> Option<Self> {
         let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(Path::new);
         let below = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
@@ -41,18 +41,18 @@ impl Clock {
         self.folder.path().join("time")
     }
 
-    /// From now on it is so many days ahead, or behind.
+    /// Sets the clock `days` days ahead, or behind if negative.
     ///
     /// # Panics
     /// When its file cannot be written.
     pub fn set_days(&self, days: i64) {
-        // Programs read it at any moment: it is there whole, or as it was.
+        // Programs may read it at any moment: it must be replaced atomically.
         let new = self.folder.path().join("new");
         std::fs::write(&new, format!("{days:+}d\n")).expect("the clock can be set");
         std::fs::rename(new, self.file()).expect("the clock can be set");
     }
 
-    /// What a program is started with.
+    /// Environment variables for programs that are to use it.
     pub fn environment(&self) -> Vec<(String, String)> {
         let (library, file) = (self.library.display().to_string(), self.file().display().to_string());
         let all = [
@@ -66,7 +66,7 @@ impl Clock {
         all.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
-    /// What time it is, in seconds since 1970, for a program that is started now.
+    /// The time by this clock, in seconds since 1970, in a program that is started now.
     ///
     /// # Panics
     /// When `date` cannot be run.

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes that neither repeat nor compress; the same for the same seed.
+/// Pseudorandom bytes without repetition that do not compress; the same for the same seed.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
@@ -36,7 +36,7 @@ impl Disk {
         Self { path }
     }
 
-    /// A disk of `size_bytes` with what real ones have: text, noise, zeros that were written, and holes.
+    /// A disk of `size_bytes` with everything that real ones have: text, noise, written zeros, and holes.
     pub fn varied(path: impl Into<PathBuf>, seed: u64, size_bytes: u64) -> Self {
         let disk = Self::empty(path, size_bytes);
         let parts: [(u64, Vec<u8>); 4] = [
@@ -80,20 +80,20 @@ impl Disk {
         file.set_len(size_bytes).expect("the disk can be resized");
     }
 
-    /// Where it is.
+    /// Path of the disk.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it is, as an argument.
+    /// Path of the disk, as an argument.
     ///
     /// # Panics
-    /// When that is no UTF-8.
+    /// When it is not UTF-8.
     pub fn arg(&self) -> &str {
         self.path.to_str().expect("test folders are UTF-8")
     }
 
-    /// All of it.
+    /// Reads the whole disk.
     ///
     /// # Panics
     /// When it cannot be read.
@@ -101,19 +101,19 @@ impl Disk {
         fs::read(&self.path).expect("the disk can be read")
     }
 
-    /// Insists that the file at `path` has the same bytes.
+    /// Asserts that the file at `path` has the same bytes.
     ///
     /// # Panics
-    /// When it has not; says where.
+    /// When it differs; the message says where.
     pub fn assert_same(&self, path: &Path) {
         assert_same(&self.bytes(), &fs::read(path).expect("the restored disk can be read"));
     }
 }
 
-/// Insists that two disks are the same.
+/// Asserts that two disks are equal.
 ///
 /// # Panics
-/// When they are not; says where.
+/// When they differ; the message says where.
 pub fn assert_same(expected: &[u8], actual: &[u8]) {
     assert_eq!(expected.len(), actual.len(), "length");
     if expected != actual {
@@ -122,10 +122,10 @@ pub fn assert_same(expected: &[u8], actual: &[u8]) {
     }
 }
 
-/// Bytes the file system gave a file.
+/// Bytes that the file system allocated for a file.
 ///
 /// # Panics
-/// When it is not there.
+/// When it does not exist.
 pub fn allocated_bytes(path: &Path) -> u64 {
     fs::metadata(path).expect("the file is there").blocks() * 512
 }

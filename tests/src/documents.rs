@@ -1,36 +1,37 @@
-//! The commands that the documents show, taken out of their Markdown.
+//! The commands shown in the documents, extracted from their Markdown.
 //!
 //! A line of a fenced shell block is *shown*: a reader will paste it. A command in backticks within a sentence is
-//! *mentioned*: often only its beginning. A program of ours that a service's unit runs is mentioned, too.
+//! *mentioned*: often only its beginning. A Holdfast program in a service's unit is mentioned, too.
 
 use std::path::{Path, PathBuf};
 
-/// Programs whose commands are looked for.
+/// Programs whose commands are extracted.
 const PROGRAMS: [&str; 3] = ["holdfast", "holdfast-server", "cargo xtask"];
 
-/// Languages of fenced blocks that a shell reads. None is one: diagrams have no line that begins with a program.
+/// Languages of fenced blocks for a shell. Includes blocks without a language: diagrams have no line that begins
+/// with a program.
 const SHELLS: [&str; 4] = ["", "sh", "bash", "console"];
 
 /// A command in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// The document, from the repository's root, and the line's number.
+    /// The document, relative to the repository's root, and the line number.
     pub place: String,
     /// `holdfast`, `holdfast-server`, `cargo xtask`, `curl` or `systemctl`.
     pub program: String,
-    /// What follows it, without quotes, comments and redirections.
+    /// Its arguments, without quotes, comments and redirections.
     pub args: Vec<String>,
-    /// Commands of one block follow each other; `None`: only mentioned.
+    /// Number of its block, whose commands run in order; `None`: only mentioned.
     pub block: Option<usize>,
 }
 
 impl Command {
-    /// As it reads in the document, nearly.
+    /// The command approximately as in the document.
     pub fn line(&self) -> String {
         format!("{} {}", self.program, self.args.join(" "))
     }
 
-    /// Whether the document leaves something out of it (`…`).
+    /// Returns true if the document abridges it (`…`).
     pub fn is_abridged(&self) -> bool {
         self.args.iter().any(|arg| arg.contains('…'))
     }
@@ -44,8 +45,8 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is in the repository")
 }
 
-/// All commands of `*.md` in the root, in `docs/` and in `docs/operations/`, in order. The changelog is left out: it may name what is no
-/// more.
+/// All commands of `*.md` in the root, in `docs/` and in `docs/operations/`, in order. The changelog is left out: it
+/// may name commands that were removed.
 ///
 /// # Panics
 /// When they cannot be read.
@@ -100,7 +101,7 @@ pub fn commands_of(name: &str, text: &str, blocks: &mut usize) -> Vec<Command> {
     found
 }
 
-/// Finds code spans in paragraphs; they may go on in the next line.
+/// Finds code spans in paragraphs; they may continue on the next line.
 #[derive(Debug, Default)]
 struct Prose {
     open: Option<String>,
@@ -128,9 +129,9 @@ impl Prose {
     }
 }
 
-/// A command of one of the programs, if these words are one.
+/// Parses the words as a command of one of the programs.
 fn command(place: &str, words: &[String], block: Option<usize>) -> Option<Command> {
-    // A container's program comes after the container's name, which may be that of a program as well.
+    // A container's program follows the container's name, which may also be the name of a program.
     let inside = match words.first().map(String::as_str) {
         Some("docker") => words.iter().rposition(|word| word == "holdfast-server")?,
         _ => words.iter().position(|word| !word.contains('='))?,
@@ -142,14 +143,14 @@ fn command(place: &str, words: &[String], block: Option<usize>) -> Option<Comman
         Some((second, rest)) if base == "cargo" => (format!("cargo {second}"), rest),
         _ => (base.to_owned(), rest),
     };
-    // Of the system's own programs only what stands in a runbook.
+    // Of the system's own programs only those used in runbooks.
     let is_runbooks = match program.as_str() {
         "curl" => true,
         "systemctl" => args.first().is_some_and(|verb| verb == "start" || verb == "stop"),
         _ => false,
     };
     let known = PROGRAMS.contains(&program.as_str()) || is_runbooks && block.is_some();
-    // Keys and labels of ours begin with the same word, but not with a subcommand or an option after it.
+    // Keys and labels begin with the same word, but have no subcommand or option after it.
     let begins =
         |arg: &String| arg.starts_with(|c: char| c.is_ascii_lowercase() || c == '-' || c == '\u{2026}');
     (known && args.first().is_some_and(begins)).then(|| Command {
@@ -160,8 +161,8 @@ fn command(place: &str, words: &[String], block: Option<usize>) -> Option<Comman
     })
 }
 
-/// Splits a line as a shell does into commands of words. Comments are left out, and what follows a redirection
-/// is a command of none of our programs.
+/// Splits a line into commands of words, as a shell does. Comments are left out; the words after a redirection form a
+/// command that is ignored.
 fn split(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;

@@ -1,7 +1,7 @@
-//! Faults of the system under a running program: calls that fail, and an end at a chosen call.
+//! Faults of the system under a running program: failing system calls, and a kill at a chosen call.
 //!
-//! `strace` puts itself between a program and the kernel and answers chosen calls itself, so it is the real program with
-//! its real files that meets them. It counts calls by thread: the second `fdatasync` is the second one of any thread.
+//! `strace` sits between a program and the kernel and answers chosen calls itself, so the real program meets them on
+//! its real files. It counts calls by thread: the second `fdatasync` is the second one of any thread.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,13 +12,13 @@ use tempfile::NamedTempFile;
 use crate::tools::{find, skip};
 use crate::wait_for;
 
-/// Every call that changes what a disk holds, but for what is merely buffered.
+/// Every call that changes a disk, except buffered writes.
 pub const DURABLE: &str = "fdatasync,fsync,rename,renameat2,unlink,unlinkat,ftruncate";
 
 /// Every call that writes to a file, and those of [`DURABLE`].
 pub const CHANGES: &str = "write,pwrite64,fdatasync,fsync,rename,renameat2,unlink,unlinkat,ftruncate,openat";
 
-/// What happens to which calls.
+/// A fault, and the calls it applies to.
 #[derive(Debug, Clone)]
 pub struct Fault {
     calls: String,
@@ -28,17 +28,18 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Each of `calls` (names of system calls, with commas between) fails as a disk does that cannot be read or written.
+    /// Makes each of `calls` (names of system calls, separated by commas) fail as on a disk that cannot be read or
+    /// written.
     pub fn io_error(calls: &str) -> Self {
         Self::new(calls, "error=EIO")
     }
 
-    /// Each of `calls` fails as one that a file system does not take.
+    /// Makes each of `calls` fail as unsupported by the file system.
     pub fn refusal(calls: &str) -> Self {
         Self::new(calls, "error=EINVAL")
     }
 
-    /// The program ends, as by a power cut as far as a process can tell, at one of `calls`: the `nth` of any thread.
+    /// Kills the program at one of `calls`, the `nth` of any thread: like a power cut as far as a process can tell.
     pub fn kill_at(calls: &str, nth: u64) -> Self {
         Self::new(calls, "signal=KILL").when(&nth.to_string())
     }
@@ -48,21 +49,21 @@ impl Fault {
         Self { calls, what, when: "1+".to_owned(), paths: Vec::new() }
     }
 
-    /// Which of them, by thread: `2` the second, `2+` that and all after it.
+    /// Limits the fault to certain calls of a thread: `2` the second, `2+` that and all after it.
     #[must_use]
     pub fn when(mut self, when: &str) -> Self {
         when.clone_into(&mut self.when);
         self
     }
 
-    /// Only those that concern this file or folder, by its name as it is when the call is made.
+    /// Limits the fault to calls on this file or folder, by its name at the time of the call.
     #[must_use]
     pub fn on(mut self, path: impl Into<PathBuf>) -> Self {
         self.paths.push(path.into());
         self
     }
 
-    /// `strace` with all of it, told to write to `log`.
+    /// A command `strace` with this fault, logging to `log`.
     fn strace(&self, strace: &Path, log: &Path) -> Command {
         let Self { calls, what, when, paths } = self;
         let mut command = Command::new(strace);
@@ -80,7 +81,7 @@ impl Fault {
         command
     }
 
-    /// Puts it on a program that runs, until what is returned is dropped. `None`, said aloud, where that cannot be done.
+    /// Applies it to a running program, until the guard is dropped. `None`, with a message, if that is impossible.
     ///
     /// # Panics
     /// When `strace` cannot be run.
@@ -92,7 +93,7 @@ impl Fault {
         let mut child = command.spawn().expect("strace can be run");
         let tracer = child.id();
         let attached = wait_for("strace to attach", || {
-            // It can meet the fault, and end by it, while not every thread of it is traced yet.
+            // It can meet the fault, and be killed by it, before all its threads are traced.
             if has_ended(pid) {
                 return Some(true);
             }
@@ -109,8 +110,8 @@ impl Fault {
         None
     }
 
-    /// Puts it on a command, which is run to its end; its exit code (`None`: it was killed) and what it said. `None`,
-    /// said aloud, where that cannot be done.
+    /// Applies it to a command, which is run to its end; returns its exit code (`None`: it was killed) and its output.
+    /// `None`, with a message, if that is impossible.
     ///
     /// # Panics
     /// When it cannot be run.
@@ -131,29 +132,29 @@ impl Fault {
     }
 }
 
-/// Whether a process has ended, waited for or not. Of one that is killed while `strace` traces it a thread may be left
-/// that stands still until `strace` is gone, so that no one can wait for it.
+/// Returns true if a process has ended, reaped or not. If it is killed while `strace` traces it, one of its threads
+/// may hang until `strace` is gone, so that it cannot be reaped.
 pub(crate) fn has_ended(pid: Pid) -> bool {
-    // After the name, which is in parentheses and may have some of its own.
+    // After the name, which is in parentheses and may itself contain parentheses.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.map_or(true, |stat| {
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
     })
 }
 
-/// Whether every thread of a process is traced by `tracer`.
+/// Returns true if `tracer` traces every thread of a process.
 fn is_traced(pid: Pid, tracer: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
     let Ok(threads) = threads else { return false };
     let wanted = format!("TracerPid:\t{tracer}");
     threads.filter_map(Result::ok).all(|thread| {
         let status = std::fs::read_to_string(thread.path().join("status"));
-        // One that has ended needs no tracer.
+        // A thread that has ended needs no tracer.
         status.map_or(true, |status| status.lines().any(|line| line == wanted))
     })
 }
 
-/// A program under faults. Dropped, it goes on without.
+/// A program under faults. Dropping this ends the faults.
 #[derive(Debug)]
 pub struct Faulty {
     strace: Child,
@@ -162,7 +163,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// How many calls were answered with an error so far.
+    /// Number of calls that were answered with an error so far.
     pub fn errors(&self) -> usize {
         self.log().matches("(INJECTED)").count()
     }
@@ -175,7 +176,7 @@ impl Faulty {
 
 impl Drop for Faulty {
     fn drop(&mut self) {
-        // It lets go of the program, and ends; or has ended with it, or cannot: it waits for a thread that stands still.
+        // `strace` detaches and ends; or has ended with the program, or cannot: it waits for a hanging thread.
         let signal = if has_ended(self.pid) { Signal::KILL } else { Signal::TERM };
         let _ = kill_process(Pid::from_child(&self.strace), signal);
         drop(self.strace.wait());

@@ -1,5 +1,5 @@
-//! A peer that speaks HTTP/2 frame by frame, without the manners of a library: it opens streams, sends what it likes
-//! with or without regard to windows, and reads only if a test says so.
+//! A peer that speaks HTTP/2 frame by frame, without the safeguards of a library: it opens streams, ignores windows if
+//! told to, and reads only when a test says so.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ const ACK: u8 = 1;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The setting that says how much of an answer the server may send before it is told to go on.
+/// The setting for the number of bytes of an answer that the server may send without a window update.
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// A frame from the server.
@@ -43,7 +43,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Whether it ends the answer on `stream`, well or badly.
+    /// Returns true if it ends the answer on `stream`, in success or failure.
     pub fn ends(&self, stream: u32) -> bool {
         let ended = self.kind == RST_STREAM || self.kind == HEADERS && self.flags & END_STREAM != 0;
         self.stream == stream && ended
@@ -64,7 +64,7 @@ pub fn connect(server: &Server, address: &str, protocol: &str) -> Tls {
 /// When that fails.
 ///
 /// # Panics
-/// When the server left no certificate.
+/// When the server has no certificate.
 pub fn try_connect(server: &Server, address: &str, protocol: &str) -> io::Result<Tls> {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_file(server.data_dir().join("tls/cert.pem"));
@@ -93,7 +93,7 @@ pub struct Http2 {
 }
 
 impl Http2 {
-    /// Connects to a server's gRPC address. `window`: how much of each answer it may send.
+    /// Connects to a server's gRPC address. `window`: bytes of each answer that the server may send.
     ///
     /// # Panics
     /// When that fails.
@@ -110,7 +110,7 @@ impl Http2 {
     /// Sends one frame.
     ///
     /// # Errors
-    /// When the connection is closed, or takes nothing within the socket's patience.
+    /// When the connection is closed, or blocks for longer than the socket's time limit.
     ///
     /// # Panics
     /// When the payload is longer than a frame may be.
@@ -124,7 +124,7 @@ impl Http2 {
         self.stream.flush()
     }
 
-    /// Begins a call of a method such as `Backup/Hello`; returns its stream.
+    /// Starts a call of a method such as `Backup/Hello`; returns its stream.
     ///
     /// # Errors
     /// When the connection is closed.
@@ -149,15 +149,15 @@ impl Http2 {
         Ok(stream)
     }
 
-    /// The next frame of the server; `None` when it closed the connection. Pings are answered: a peer that stalls is
-    /// there all the same.
+    /// Returns the next frame of the server; `None` when it closed the connection. Pings are answered: a stalling peer
+    /// still looks alive.
     ///
     /// # Panics
     /// When nothing comes within `patience`.
     pub fn read(&mut self, patience: Duration) -> Option<Frame> {
         let frame = self.next_frame(patience)?;
         if frame.kind == PING && frame.flags & ACK == 0 {
-            // Fails when it is closed, which the next read finds out.
+            // Fails when the connection is closed, which the next read detects.
             drop(self.send(PING, ACK, 0, &frame.payload));
         }
         Some(frame)
@@ -194,7 +194,7 @@ impl Http2 {
     }
 }
 
-/// Fields as HPACK writes them when it saves nothing.
+/// Encodes fields for HPACK, without compression.
 pub fn fields_block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -206,7 +206,7 @@ pub fn fields_block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// A length in HPACK's form, and the text.
+/// Encodes a text for HPACK, after its length.
 fn text_into(block: &mut Vec<u8>, text: &str) {
     let mut rest = text.len();
     if rest < 127 {
@@ -223,7 +223,7 @@ fn text_into(block: &mut Vec<u8>, text: &str) {
     block.extend(text.as_bytes());
 }
 
-/// A gRPC message in front of which stands `length`, true or not.
+/// A gRPC message with `length` in its header, true or not.
 pub fn message(length: u32, bytes: &[u8]) -> Vec<u8> {
     let mut message = vec![0];
     message.extend(length.to_be_bytes());

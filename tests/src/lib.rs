@@ -1,27 +1,27 @@
-//! The harness of the end-to-end tests: the real binaries, over real TLS, on disks made for the purpose.
+//! The harness of the end-to-end tests: the real binaries, over real TLS, on generated disks.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | [`server`] | a `holdfast-server` of one's own, stopped when dropped |
-//! | [`agent`] | the `holdfast` command, pointed at a server |
-//! | [`chance`] | choices of a seed |
+//! | [`server`] | a `holdfast-server` for one test, stopped when dropped |
+//! | [`agent`] | the `holdfast` command, configured for a server |
+//! | [`chance`] | pseudorandom choices |
 //! | [`clock`] | a clock that a test sets while a server runs |
-//! | [`faults`] | calls of the system that fail, and an end at a chosen one |
+//! | [`faults`] | failing system calls, and kills at a chosen one |
 //! | [`tasks`] | tasks of a server |
 //! | [`proxy`] | a wire between the two that can be cut and held |
 //! | [`disk`] | disks with known contents |
-//! | [`documents`] | the commands that the documents show |
+//! | [`documents`] | the commands shown in the documents |
 //! | [`http2`] | a peer that speaks HTTP/2 frame by frame |
-//! | [`memory`] | limits on what a server may use |
-//! | [`raw`] | an agent that says whatever a test wants |
+//! | [`memory`] | memory limits for servers |
+//! | [`raw`] | an agent that sends whatever a test wants |
 //! | [`repository`] | the server's files, to look at and to damage |
 //! | [`web`] | a small HTTPS client |
 //! | [`tools`] | programs of the system that some tests need |
 //!
-//! Everything binds port 0 and works in temporary folders, so tests run side by side. A process is ended by
-//! its own id and nothing else. Waiting is for a condition, with a deadline far beyond what it can take; what
-//! must still be in progress when a test looks at it is held there, not slowed down. A program's answer says
-//! nothing of what the other has logged so far: wait for the line.
+//! Everything binds port 0 and works in temporary folders, so tests run in parallel. A process is killed by its own id
+//! and nothing else. Tests wait for conditions, with a deadline far beyond any real duration; an operation that must
+//! be in progress when a test checks it is held there, not slowed down. A program's answer says nothing about what the
+//! other has logged so far: wait for the line.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -54,15 +54,15 @@ pub use agent::{Agent, Ran};
 pub use disk::Disk;
 pub use server::Server;
 
-/// Longer than anything here takes on a slow machine with twenty times the work it can do at once. Only a test
-/// that fails waits for it.
+/// Longer than anything here takes on a slow machine with twenty times the load it can handle. Only a failing
+/// test waits for it.
 pub const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Names a folder with programs that are built already.
+/// Environment variable that names a folder with built programs.
 const BIN_DIR: &str = "HOLDFAST_BIN_DIR";
 
-/// The folder with `holdfast` and `holdfast-server`: `$HOLDFAST_BIN_DIR`, or else cargo's, where they are
-/// built first, once a test binary.
+/// The folder with `holdfast` and `holdfast-server`: `$HOLDFAST_BIN_DIR`, or else cargo's, where they are built first,
+/// once a test binary.
 pub fn binaries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -80,7 +80,7 @@ fn given() -> Option<PathBuf> {
     std::env::var_os(BIN_DIR).map(PathBuf::from)
 }
 
-/// Test binaries are in TARGET/PROFILE/deps; what cargo builds is in TARGET/PROFILE.
+/// Test binaries are in TARGET/PROFILE/deps; the programs are in TARGET/PROFILE.
 fn build(what: &[&str]) -> PathBuf {
     let test = std::env::current_exe().expect("a test binary knows where it is");
     let folder = test.ancestors().nth(2).expect("a test binary is in TARGET/PROFILE/deps").to_owned();
@@ -105,7 +105,7 @@ pub fn program(name: &str) -> Command {
 pub fn xtask() -> Command {
     let mut command = without_user(Command::new(development_binaries().join("xtask")));
     command.current_dir(documents::root()).env(BIN_DIR, development_binaries());
-    // What it starts may be in the same folder.
+    // Programs that it starts may be in the same folder.
     assert!(binaries().join("holdfast").exists(), "the programs under test are built");
     command
 }
@@ -121,7 +121,7 @@ fn without_user(mut command: Command) -> Command {
     command
 }
 
-/// Waits until `condition` gives something, looking every few milliseconds.
+/// Polls `condition` every few milliseconds until it returns a value.
 ///
 /// # Panics
 /// When it does not within [`DEADLINE`].

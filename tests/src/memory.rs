@@ -1,18 +1,18 @@
-//! Servers that the system kills when they use more memory than they may.
+//! Servers that the system kills when they exceed a memory limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// With this set to a number of bytes, every server a test starts may use no more.
+/// Environment variable: memory limit, in bytes, of every server that a test starts.
 pub const MEMORY_VARIABLE: &str = "HOLDFAST_TEST_MEMORY_BYTES";
 
-/// What a process maps without using it: stacks of its threads, and room of the allocator's arenas. Only counts where
-/// there are no control groups.
+/// Memory that a process maps without using it: stacks of its threads, and arenas of the allocator. Only counts
+/// without control groups.
 const MAPPED_BYTES: u64 = 512 << 20;
 
-/// A limit on one process: a control group where the test may make one, a limit of its address space elsewhere.
+/// A memory limit on one process: a control group if the test may create one, else a limit of its address space.
 #[derive(Debug)]
 pub struct MemoryCage {
     bytes: u64,
@@ -20,13 +20,13 @@ pub struct MemoryCage {
 }
 
 impl MemoryCage {
-    /// The one that the environment asks for.
+    /// Creates the limit in the environment, if any.
     pub fn of_environment() -> Option<Self> {
         let bytes = std::env::var(MEMORY_VARIABLE).ok()?.parse().expect("a number of bytes");
         Some(Self::new(bytes))
     }
 
-    /// One of `bytes`.
+    /// Creates a limit of `bytes`.
     pub fn new(bytes: u64) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("holdfast-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -34,7 +34,7 @@ impl MemoryCage {
         let group = roots.into_iter().find_map(|(root, file)| {
             let group = Path::new(root).join(&name);
             fs::create_dir(&group).ok()?;
-            // Without the controller there is no such file, and none can be made.
+            // Without the controller there is no such file, and it cannot be created.
             let limited = group.join(file).exists() && fs::write(group.join(file), bytes.to_string()).is_ok();
             if !limited {
                 drop(fs::remove_dir(&group));
@@ -44,7 +44,7 @@ impl MemoryCage {
         Self { bytes, group }
     }
 
-    /// `command`, to be run inside.
+    /// Wraps `command` to run within the limit.
     pub fn around(&self, command: &Command) -> Command {
         let mut caged = Command::new("/bin/sh");
         match &self.group {
@@ -74,7 +74,7 @@ impl MemoryCage {
 impl Drop for MemoryCage {
     fn drop(&mut self) {
         if let Some(group) = &self.group {
-            // Once the process has ended; the kernel may need a moment.
+            // Possible once the process has ended; the kernel may need a moment.
             crate::wait_for("the control group to be empty", || fs::remove_dir(group).is_ok().then_some(()));
         }
     }

@@ -1,29 +1,29 @@
-//! A wire between agent and server that a test can cut or hold. It acts on the bytes that pass, never on the
-//! clock: what a test sees is the same on a slow machine.
+//! A proxy between agent and server that a test can cut or hold. It acts on byte counts, never on the clock: tests
+//! behave the same on a slow machine.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-/// What has passed, and what is to happen.
+/// Counters of a proxy, and its planned actions.
 #[derive(Debug, Default)]
 struct State {
-    /// Each with the number of its connection.
+    /// Open sockets with the numbers of their connections.
     sockets: Vec<(u64, TcpStream)>,
     connections: u64,
-    /// From agents to the server.
+    /// Bytes from agents to the server.
     upstream_bytes: u64,
-    /// Numbers of upstream bytes at which every connection is cut, in order.
+    /// Counts of upstream bytes at which every connection is cut, in order.
     cuts_at: Vec<u64>,
-    /// The first connection that has carried so many bytes upstream is cut, and no other.
+    /// Cuts the first connection that has carried this many bytes upstream, and no other.
     cut_one_at: Option<u64>,
-    /// Upstream bytes after which nothing passes upstream any more.
+    /// Number of upstream bytes after which nothing more passes upstream.
     hold_at: Option<u64>,
-    /// The first connection that has carried so many bytes downstream is cut, and no other.
+    /// Cuts the first connection that has carried this many bytes downstream, and no other.
     cut_one_down_at: Option<u64>,
-    /// Bytes that one connection may carry downstream before there are so many connections.
+    /// Bytes that one connection may carry downstream until there are this many connections.
     ration: Option<(u64, u64)>,
-    /// Nothing passes any more, in neither direction: the proxy was dropped.
+    /// Set when the proxy is dropped: nothing passes in either direction.
     is_gone: bool,
 }
 
@@ -38,8 +38,8 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts bytes from an agent and cuts or holds when it is time to. The connection has carried `carried` in all.
-    /// False: they do not pass.
+    /// Counts bytes from an agent, and cuts or holds if planned. The connection has carried `carried` in all. Returns
+    /// false if the bytes must not pass.
     fn upstream(&self, connection: u64, bytes: usize, carried: u64) -> bool {
         let mut state = self.state();
         state.upstream_bytes += bytes as u64;
@@ -57,8 +57,8 @@ impl Wire {
         !state.is_gone
     }
 
-    /// A connection has carried `carried` bytes from the server: cuts it when it is time to, or waits for others. False:
-    /// they do not pass.
+    /// Cuts a connection that has carried `carried` bytes from the server if planned, or waits for more connections.
+    /// Returns false if the bytes must not pass.
     fn downstream(&self, connection: u64, carried: u64) -> bool {
         let mut state = self.state();
         if state.cut_one_down_at.is_some_and(|at| carried >= at) {
@@ -81,7 +81,7 @@ impl Wire {
         self.released.notify_all();
     }
 
-    /// Cuts everything at once. What is held has not passed, and never does: an agent that died had not sent it.
+    /// Cuts everything at once. Held bytes have not passed, and never will: an agent that died had not sent them.
     fn end(&self) {
         let mut state = self.state();
         state.is_gone = true;
@@ -94,7 +94,7 @@ impl Wire {
 impl State {
     fn cut(&mut self, which: impl Fn(u64) -> bool) {
         for (_, socket) in self.sockets.extract_if(.., |(number, _)| which(*number)) {
-            // Fails when it is closed already.
+            // Fails if it is closed already.
             drop(socket.shutdown(Shutdown::Both));
         }
     }
@@ -108,8 +108,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy before the server at `server` that breaks every connection `times` times, each time when
-    /// another `every_bytes` have passed upstream. New connections work.
+    /// Creates a proxy for the server at `server` that cuts every connection `times` times, each time when another
+    /// `every_bytes` have passed upstream. New connections work.
     ///
     /// # Panics
     /// When no port is free.
@@ -118,8 +118,8 @@ impl Proxy {
         Self::with(server, State { cuts_at, ..State::default() })
     }
 
-    /// A proxy before the server at `server` that breaks one connection: the first that has carried `bytes` upstream. The
-    /// others, and new ones, work.
+    /// Creates a proxy for the server at `server` that cuts one connection: the first that has carried `bytes`
+    /// upstream. The others, and new ones, work.
     ///
     /// # Panics
     /// When no port is free.
@@ -127,8 +127,8 @@ impl Proxy {
         Self::with(server, State { cut_one_at: Some(bytes), ..State::default() })
     }
 
-    /// A proxy before the server at `server` that lets about `bytes` pass upstream and nothing more until
-    /// [`Proxy::release`]: a backup through it is in progress for as long as a test needs it to be.
+    /// Creates a proxy for the server at `server` that lets about `bytes` pass upstream and nothing more until
+    /// [`Proxy::release`]: a backup through it stays in progress for as long as a test needs.
     ///
     /// # Panics
     /// When no port is free.
@@ -136,7 +136,7 @@ impl Proxy {
         Self::with(server, State { hold_at: Some(bytes), ..State::default() })
     }
 
-    /// As [`Proxy::cutting_one`], by the bytes it has carried downstream.
+    /// Same as [`Proxy::cutting_one`], by the bytes it has carried downstream.
     ///
     /// # Panics
     /// When no port is free.
@@ -144,8 +144,8 @@ impl Proxy {
         Self::with(server, State { cut_one_down_at: Some(bytes), ..State::default() })
     }
 
-    /// A proxy before the server at `server` over which one connection carries no more than about `bytes` downstream
-    /// until there are `connections`.
+    /// Creates a proxy for the server at `server` that lets each connection carry only about `bytes` downstream until
+    /// there are `connections`.
     ///
     /// # Panics
     /// When no port is free.
@@ -160,7 +160,7 @@ impl Proxy {
         let (server, shared) = (server.to_owned(), Arc::downgrade(&wire));
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                // Gone: the proxy was dropped.
+                // The proxy was dropped.
                 let Some(wire) = shared.upgrade().filter(|wire| !wire.state().is_gone) else { return };
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
                 let number = {
@@ -175,7 +175,7 @@ impl Proxy {
         Self { address, wire }
     }
 
-    /// Where agents connect to.
+    /// Address for agents.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -190,7 +190,7 @@ impl Proxy {
         self.wire.state().connections
     }
 
-    /// Whether [`Proxy::cutting_one_down`] has done so.
+    /// Returns true once [`Proxy::cutting_one_down`] has cut a connection.
     pub fn has_cut_one(&self) -> bool {
         self.wire.state().cut_one_down_at.is_none()
     }
@@ -205,7 +205,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.wire.end();
         self.wire = Arc::default();
-        // Wakes the listening thread so that it sees that it is not needed any more.
+        // Wakes the listening thread so that it notices and ends.
         drop(TcpStream::connect(&self.address));
     }
 }
@@ -223,7 +223,7 @@ fn join(number: u64, client: TcpStream, server: TcpStream, wire: &Arc<Wire>) {
     }
 }
 
-/// Forwards one direction, and counts what passes.
+/// Forwards one direction, and counts the bytes.
 fn forward(number: u64, mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire>, upstream: bool) {
     let mut buffer = vec![0; 64 << 10];
     let mut carried = 0;
@@ -246,7 +246,7 @@ fn forward(number: u64, mut from: TcpStream, mut to: TcpStream, wire: &Weak<Wire
 mod tests {
     use super::*;
 
-    /// Counts what arrives on one connection after another, until the connection ends.
+    /// Counts the bytes of one connection after another, until each ends.
     fn counting_server() -> (String, std::sync::mpsc::Receiver<usize>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(received.recv().unwrap(), 500);
     }
 
-    /// Over and over: what passed would be quicker than the cut only now and then.
+    /// Repeated: bytes would only sometimes pass before the cut.
     #[test]
     fn what_a_wire_holds_never_passes_once_it_is_gone() {
         for _ in 0..100 {
@@ -296,7 +296,7 @@ mod tests {
             client.write_all(&[2; 500]).unwrap();
             crate::wait_for("the wire to hold", || (proxy.upstream_bytes() == 1500).then_some(()));
             drop(proxy);
-            // The next connection is read from when the first has ended.
+            // The next connection is read once the first has ended.
             TcpStream::connect(&server).unwrap().write_all(&[3; 7]).unwrap();
             assert_eq!(received.recv().unwrap(), 7);
         }

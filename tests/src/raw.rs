@@ -1,4 +1,4 @@
-//! An agent that says whatever a test wants it to: the generated gRPC clients over the agent's own TLS.
+//! An agent that sends whatever a test wants: the generated gRPC clients over the agent's own TLS.
 
 use holdfast::connect::{Connection, Settings, Token, Trust};
 use holdfast_proto::v1::ingest_request::Kind;
@@ -23,7 +23,7 @@ pub async fn connect(server: &Server) -> Connection {
 /// # Panics
 /// When that fails.
 pub async fn connect_as(server: &Server, token: &str) -> Connection {
-    // Fails only when there is one already, which is then the same.
+    // Fails only if one is installed already, which is then the same.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let settings = Settings::new(
         server.grpc().parse().expect("an address"),
@@ -53,12 +53,12 @@ pub fn start_request(vm: &str, size_bytes: u64) -> v1::StartRequest {
 #[derive(Debug)]
 pub struct Session {
     connection: Connection,
-    /// Its id.
+    /// Id of the session.
     pub id: String,
 }
 
 impl Session {
-    /// Starts one.
+    /// Starts a session.
     ///
     /// # Panics
     /// When the server refuses.
@@ -66,7 +66,7 @@ impl Session {
         Self::try_start(connection, vm, size_bytes).await.expect("a session")
     }
 
-    /// Starts one, if it may.
+    /// Tries to start a session.
     ///
     /// # Errors
     /// The server's refusal.
@@ -78,7 +78,7 @@ impl Session {
         Self::start_as(connection, start_request(vm, size_bytes)).await
     }
 
-    /// Starts what is asked for.
+    /// Starts a session with this request.
     ///
     /// # Errors
     /// The server's refusal.
@@ -92,7 +92,7 @@ impl Session {
         Self { connection: connection.clone(), id: self.id.clone() }
     }
 
-    /// Opens its disk's stream, sends `kinds` and returns every answer up to the end or the error.
+    /// Opens its disk's stream, sends `kinds` and returns all answers up to the end or the error.
     ///
     /// # Panics
     /// When the call itself fails.
@@ -103,7 +103,7 @@ impl Session {
         self.send_exactly(all).await
     }
 
-    /// Sends `kinds` and nothing else.
+    /// Sends `kinds` without adding anything.
     ///
     /// # Panics
     /// When the call itself fails.
@@ -123,7 +123,7 @@ impl Session {
         }
     }
 
-    /// Commits it.
+    /// Commits the session.
     ///
     /// # Errors
     /// The server's refusal.
@@ -132,7 +132,7 @@ impl Session {
         self.connection.backup().commit(request).await.map(tonic::Response::into_inner)
     }
 
-    /// Gives it up.
+    /// Aborts the session.
     ///
     /// # Panics
     /// When the server refuses.
@@ -140,7 +140,7 @@ impl Session {
         self.try_abort().await.expect("giving up always works");
     }
 
-    /// Gives it up, if it may.
+    /// Tries to abort the session.
     ///
     /// # Errors
     /// The server's refusal.
@@ -163,7 +163,7 @@ async fn collect(
     }
 }
 
-/// A correct region of one chunk, and the chunk's name.
+/// A valid region of one chunk, and the chunk's fingerprint.
 pub fn region_of(chunk: &[u8]) -> (v1::Region, Fingerprint) {
     let name = Fingerprint::of(chunk);
     let bytes = u32::try_from(chunk.len()).expect("a chunk is small");
@@ -177,7 +177,7 @@ pub fn region_of(chunk: &[u8]) -> (v1::Region, Fingerprint) {
     (region, name)
 }
 
-/// One extent made of one chunk.
+/// An extent that consists of one chunk.
 pub fn extent_of(index: u64, chunk: Fingerprint, bytes: u32) -> Kind {
     let chunked = v1::ChunkedExtent {
         index,
@@ -188,15 +188,15 @@ pub fn extent_of(index: u64, chunk: Fingerprint, bytes: u32) -> Kind {
     Kind::Extents(v1::Extents { unchanged: Vec::new(), zero: Vec::new(), chunked: vec![chunked] })
 }
 
-/// The end of a disk.
+/// The message that ends a disk.
 pub fn finish() -> Kind {
     Kind::Finish(v1::FinishStream { read_bytes: 0 })
 }
 
-/// Insists on a refusal with `code` that says `word`.
+/// Asserts a refusal with `code` whose message contains `word`.
 ///
 /// # Panics
-/// When it is another.
+/// When it is another, or none.
 pub fn assert_refused(status: Option<tonic::Status>, code: ErrorCode, word: &str) {
     let status = status.unwrap_or_else(|| panic!("should have been refused for {word:?}"));
     assert_eq!(ErrorCode::of_status(&status), Some(code), "{status}");

@@ -1,11 +1,11 @@
-//! The server's files, to look at and to damage. Knows of the format only what `docs/FORMAT.md` says of a
-//! container's first bytes.
+//! The server's files, to inspect and to damage. Knows nothing of the format but the first bytes of a container, as in
+//! `docs/FORMAT.md`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
-/// What a container holds, as byte 6 of its header says.
+/// Class of a container, from byte 6 of its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Chunks of disks.
@@ -17,16 +17,16 @@ pub enum Class {
 /// A container's file.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Class of the container.
     pub class: Class,
-    /// How long it is.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl Container {
-    /// Turns one bit over.
+    /// Flips one bit.
     ///
     /// # Panics
     /// When the file cannot be changed.
@@ -37,7 +37,7 @@ impl Container {
         file.write_all_at(&byte.map(|byte| byte ^ 0x10), offset).expect("the container can be changed");
     }
 
-    /// Cuts its end off.
+    /// Truncates it.
     ///
     /// # Panics
     /// When the file cannot be changed.
@@ -49,7 +49,7 @@ impl Container {
     /// Its file's name without the folder.
     ///
     /// # Panics
-    /// When it has none.
+    /// When there is none.
     pub fn name(&self) -> String {
         self.path.file_name().expect("a file").to_string_lossy().into_owned()
     }
@@ -58,7 +58,7 @@ impl Container {
 /// Every container of a repository, in order of path.
 ///
 /// # Panics
-/// When one cannot be read or is of no known class.
+/// When one cannot be read or has an unknown class.
 pub fn containers(data_dir: &Path) -> Vec<Container> {
     files(&data_dir.join("blobs/containers"))
         .into_iter()
@@ -89,7 +89,7 @@ pub fn container_bytes(data_dir: &Path, class: Class) -> u64 {
     containers_of(data_dir, class).iter().map(|container| container.len).sum()
 }
 
-/// Every regular file below `folder`, in order of path; none when it does not exist.
+/// Every regular file below `folder`, in order of path; none if it does not exist.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
@@ -104,7 +104,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Copies a folder with all that is in it; files that are there are replaced.
+/// Copies a folder with its contents; existing files are replaced.
 ///
 /// # Panics
 /// When something cannot be copied.
@@ -120,10 +120,10 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Gives a folder and all that is in it to a user.
+/// Changes the owner of a folder and its contents.
 ///
 /// # Panics
-/// When something cannot be given away; only root can.
+/// When an owner cannot be changed; only root can.
 pub fn give_to(folder: &Path, user: u32) {
     lchown(folder, Some(user), Some(user)).expect("root gives what it has");
     for path in not_of(folder, user) {
@@ -131,10 +131,10 @@ pub fn give_to(folder: &Path, user: u32) {
     }
 }
 
-/// Files and folders below a folder that are not of this user. Whose a link is makes no difference.
+/// Files and folders below a folder with another owner. Owners of links are ignored.
 ///
 /// # Panics
-/// When one cannot be looked at.
+/// When one cannot be read.
 pub fn not_of(folder: &Path, user: u32) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();

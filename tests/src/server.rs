@@ -1,4 +1,4 @@
-//! A `holdfast-server` of a test's own.
+//! A `holdfast-server` for one test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
@@ -26,49 +26,49 @@ pub struct Options {
 }
 
 impl Options {
-    /// One more argument of `holdfast-server serve`.
+    /// Adds an argument of `holdfast-server serve`.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
     }
 
-    /// Several of them.
+    /// Adds several arguments.
     #[must_use]
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(ToString::to_string));
         self
     }
 
-    /// What memory it may use: more, and the system ends it.
+    /// Sets a memory limit: the system kills a server that exceeds it.
     #[must_use]
     pub const fn memory(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
         self
     }
 
-    /// The user that it runs as; only root can ask for one.
+    /// Sets the user that it runs as; only root can do that.
     #[must_use]
     pub const fn user(mut self, id: u32) -> Self {
         self.user = Some(id);
         self
     }
 
-    /// A clock that a test sets.
+    /// Sets the clock.
     #[must_use]
     pub fn clock(mut self, clock: &Clock) -> Self {
         self.environment.extend(clock.environment());
         self
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The gRPC address, instead of any free port.
+    /// Sets the gRPC address, instead of any free port.
     #[must_use]
     pub fn grpc(mut self, address: &str) -> Self {
         address.clone_into(&mut self.grpc);
@@ -86,8 +86,7 @@ impl Options {
         }
     }
 
-    /// Starts a server on `data_dir` and waits until it is ready, or has ended; then its status and what it
-    /// said are returned.
+    /// Starts a server on `data_dir` and waits until it is ready, or has ended; then returns its status and output.
     ///
     /// # Errors
     /// The status and the output of a server that ended before it was ready.
@@ -96,7 +95,7 @@ impl Options {
     /// When it is neither ready nor ends.
     pub fn try_start(&self, data_dir: &Path) -> Result<Server, (ExitStatus, String)> {
         if !self.grpc.ends_with(":0") {
-            // Between two servers of one address any connection of this machine may have its port for a moment.
+            // Between two servers with one address another connection of this machine may have its port for a moment.
             wait_for("the port to be free", || TcpListener::bind(&self.grpc).ok().map(drop));
         }
         let mut command = program("holdfast-server");
@@ -160,7 +159,7 @@ fn read_lines(
     })
 }
 
-/// A running server. Killed when dropped; when the test is failing, what it said is shown.
+/// A running server. Killed when dropped; if the test is failing, its output is shown.
 #[derive(Debug)]
 pub struct Server {
     child: Option<Child>,
@@ -170,17 +169,17 @@ pub struct Server {
     data_dir: PathBuf,
     grpc: String,
     https: String,
-    /// Dropped last, when the process has ended.
+    /// Dropped last, after the process has ended.
     _cage: Option<MemoryCage>,
 }
 
 impl Server {
-    /// A server on `data_dir` (made on first use), on ports of its own.
+    /// Starts a server on `data_dir` (created on first use), on ports of its own.
     pub fn start(data_dir: &Path) -> Self {
         Self::options().start(data_dir)
     }
 
-    /// Settings of a server, to be changed before it is started.
+    /// Default settings of a server, to be changed before it is started.
     pub fn options() -> Options {
         Options {
             args: Vec::new(),
@@ -191,7 +190,7 @@ impl Server {
         }
     }
 
-    /// False when the server ended instead.
+    /// Waits until it is ready. Returns false if the server ended instead.
     fn wait_ready(&mut self, lines: &Receiver<String>) -> bool {
         loop {
             match lines.recv_timeout(DEADLINE) {
@@ -211,17 +210,17 @@ impl Server {
         }
     }
 
-    /// Where agents connect to.
+    /// Address for agents.
     pub fn grpc(&self) -> &str {
         &self.grpc
     }
 
-    /// Where the web is.
+    /// Address of the web interface.
     pub fn https(&self) -> &str {
         &self.https
     }
 
-    /// Its repository.
+    /// Folder of its repository.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }
@@ -232,7 +231,7 @@ impl Server {
         std::fs::read_to_string(file).expect("the server leaves its fingerprint").trim().to_owned()
     }
 
-    /// The token the first start made.
+    /// The token that the first start created.
     pub fn admin_token(&self) -> String {
         let file = self.data_dir.join("admin.token");
         std::fs::read_to_string(file).expect("the server leaves an admin token").trim().to_owned()
@@ -243,10 +242,11 @@ impl Server {
         Agent::new(&self.grpc, &self.admin_token(), &self.fingerprint())
     }
 
-    /// A new token by `holdfast-server token create`, while the server runs. Its owner is that of the admin token.
+    /// Creates a token with `holdfast-server token create`, while the server runs. Its owner is that of the admin
+    /// token.
     ///
     /// # Panics
-    /// When none is made.
+    /// When that fails.
     pub fn token(&self, name: &str, role: &str, namespaces: &[&str]) -> String {
         let mut args = vec!["--role", role, "--owner", "admin"];
         for namespace in namespaces {
@@ -255,10 +255,10 @@ impl Server {
         self.token_with(name, &args)
     }
 
-    /// A new token with these further arguments of `holdfast-server token create`.
+    /// Creates a token with these further arguments of `holdfast-server token create`.
     ///
     /// # Panics
-    /// When none is made.
+    /// When that fails.
     pub fn token_with(&self, name: &str, args: &[&str]) -> String {
         let args = [&["create", "--name", name], args].concat();
         let (status, text) = self.tokens(&args);
@@ -267,22 +267,22 @@ impl Server {
         token.unwrap_or_else(|| panic!("no token in {text:?}")).to_owned()
     }
 
-    /// `holdfast-server token …` on this repository; its status and all it said.
+    /// Runs `holdfast-server token …` on this repository; returns its status and output.
     pub fn tokens(&self, args: &[&str]) -> (ExitStatus, String) {
         maintain(&self.data_dir, "token", args)
     }
 
-    /// Everything the server said so far.
+    /// All output of the server so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What of it went to standard error: its log.
+    /// The server's standard error so far: its log.
     pub fn stderr(&self) -> String {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its process.
+    /// Process id.
     ///
     /// # Panics
     /// When it ended already.
@@ -290,16 +290,16 @@ impl Server {
         Pid::from_child(self.child.as_ref().expect("the server runs"))
     }
 
-    /// Whether it has ended, by itself or by a signal.
+    /// Returns true once it has ended, by itself or by a signal.
     ///
     /// # Panics
-    /// When it was waited for.
+    /// When it was waited for before.
     pub fn has_ended(&mut self) -> bool {
         let child = self.child.as_mut().expect("the server runs");
         faults::has_ended(Pid::from_child(child)) || child.try_wait().expect("our child").is_some()
     }
 
-    /// Ends it as a power cut would, as far as a process can tell.
+    /// Kills it: like a power cut as far as a process can tell.
     pub fn kill(mut self) {
         self.child.as_mut().expect("the server runs").kill().expect("our child");
         self.wait();
@@ -310,7 +310,7 @@ impl Server {
         kill_process(self.pid(), Signal::TERM).expect("our child");
     }
 
-    /// Asks it to stop and waits until it has; its status and what it said.
+    /// Asks it to stop and waits for that; returns its status and output.
     pub fn stop(mut self) -> (ExitStatus, String) {
         self.terminate();
         let status = self.wait();
@@ -343,7 +343,7 @@ impl Drop for Server {
     }
 }
 
-/// `holdfast-server COMMAND --data-dir DIR ARGS…`; its status and all it said.
+/// Runs `holdfast-server COMMAND --data-dir DIR ARGS…`; returns its status and output.
 ///
 /// # Panics
 /// When it cannot be run.

@@ -5,22 +5,22 @@ use serde_json::{Value, json};
 use crate::web::{Answer, get, post};
 use crate::{Server, wait_for};
 
-/// Starts a task; what the server answered.
+/// Tries to start a task; returns the server's answer.
 pub fn try_start(server: &Server, kind: &str, options: &Value) -> Answer {
     post(server, "/api/v1/tasks", &server.admin_token(), &json!({ "kind": kind, "options": options }))
 }
 
-/// Starts a task, which must be possible; its id.
+/// Starts a task, and returns its id.
 ///
 /// # Panics
-/// When it is not.
+/// When the server refuses.
 pub fn start(server: &Server, kind: &str, options: &Value) -> String {
     let answer = try_start(server, kind, options);
     assert!((200..300).contains(&answer.status), "start {kind}: {}", answer.text());
     text(&answer.json(), "id").to_owned()
 }
 
-/// A task as it is now.
+/// The current state of a task.
 pub fn task(server: &Server, id: &str) -> Value {
     get(server, &format!("/api/v1/tasks/{id}"), &server.admin_token()).json()
 }
@@ -34,7 +34,7 @@ pub fn all(server: &Server) -> Vec<Value> {
     answer.get("items").and_then(Value::as_array).cloned().unwrap_or_else(|| panic!("no tasks in {answer}"))
 }
 
-/// Whether a task has ended, well or not.
+/// Returns true if a task has ended, in success or failure.
 pub fn has_ended(task: &Value) -> bool {
     matches!(text(task, "status"), "done" | "failed" | "cancelled")
 }
@@ -44,20 +44,20 @@ pub fn end(server: &Server, id: &str) -> Value {
     wait_for("the end of a task", || Some(task(server, id)).filter(has_ended))
 }
 
-/// Runs a task to its end, which must be a good one.
+/// Runs a task to its end, which must be a success.
 ///
 /// # Panics
-/// When it is not.
+/// When it fails.
 pub fn run(server: &Server, kind: &str, options: &Value) -> Value {
     let task = end(server, &start(server, kind, options));
     assert_eq!(text(&task, "status"), "done", "{task}");
     task
 }
 
-/// Waits until every task has ended; fails when one of them failed.
+/// Waits until every task has ended, all of them in success.
 ///
 /// # Panics
-/// When one did.
+/// When one failed.
 pub fn settle(server: &Server) {
     let tasks = wait_for("all tasks to end", || Some(all(server)).filter(|all| all.iter().all(has_ended)));
     for task in tasks {
@@ -68,7 +68,7 @@ pub fn settle(server: &Server) {
 /// A text of a JSON object.
 ///
 /// # Panics
-/// When there is none.
+/// When it has no such text.
 pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object.get(key).and_then(Value::as_str).unwrap_or_else(|| panic!("no text {key:?} in {object}"))
 }

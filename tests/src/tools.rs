@@ -1,5 +1,6 @@
-//! Programs of the system that some tests need, and things only root may do. `cargo xtask test` installs programs where
-//! it can, and counts tests that lack something as skipped, by name. Without it a test that lacks a program fails.
+//! Programs of the system that some tests need, and operations that only root may do. `cargo xtask test` installs
+//! programs if it can, and counts tests that lack something as skipped, by name. Run without it, a test that lacks a
+//! program fails.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,13 +10,13 @@ use std::process::Command;
 
 use rustix::fs::OFlags;
 
-/// Where `cargo xtask test` wants to be told what was skipped, one line each.
+/// Environment variable: file in which `cargo xtask test` collects skipped tests, one a line.
 const SKIPPED_FILE: &str = "HOLDFAST_TESTS_SKIPPED";
 
-/// Says that the running test lacks a program of the system.
+/// Reports that the running test lacks a program of the system.
 ///
 /// # Panics
-/// When no one counts what is skipped: a test that tests nothing must not look as if it had passed.
+/// When skipped tests are not counted: a test that tests nothing must not look as if it had passed.
 pub(crate) fn lack(program: &str) {
     assert!(
         std::env::var_os(SKIPPED_FILE).is_some(),
@@ -24,7 +25,7 @@ pub(crate) fn lack(program: &str) {
     skip(&format!("{program} is not installed"));
 }
 
-/// Says that the running test leaves out what this machine does not allow, and why; a captured output would hide it.
+/// Reports that the running test skips what this machine does not allow, and why; a captured output would hide it.
 pub fn skip(why: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
@@ -36,10 +37,10 @@ pub fn skip(why: &str) {
     }
 }
 
-/// Where a program is, `/usr/sbin` and `/sbin` included. `None`, said aloud, when it is nowhere.
+/// Path of a program, `/usr/sbin` and `/sbin` included. `None`, with a message, if it is missing.
 ///
 /// # Panics
-/// When it is nowhere and no one counts what is skipped.
+/// When it is missing and skipped tests are not counted.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -52,7 +53,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Runs a program; whether it succeeded, and all it said.
+/// Runs a program; returns whether it succeeded, and its output.
 pub fn run(program: &Path, args: &[&str]) -> (bool, String) {
     match Command::new(program).args(args).output() {
         Ok(output) => {
@@ -71,7 +72,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Attaches `file`; `None`, said aloud, where that is not allowed.
+    /// Attaches `file`; `None`, with a message, if that is not allowed.
     pub fn attach(file: &Path) -> Option<Self> {
         let losetup = find("losetup")?;
         let (fine, said) = run(&losetup, &["--find", "--show", file.to_str()?]);
@@ -82,7 +83,7 @@ impl Loop {
         Some(Self { device: said.trim().to_owned(), losetup })
     }
 
-    /// `/dev/loopN`.
+    /// Path of the device: `/dev/loopN`.
     pub fn device(&self) -> &str {
         &self.device
     }
@@ -101,7 +102,7 @@ pub struct SmallFileSystem {
 }
 
 impl SmallFileSystem {
-    /// Mounts one of `bytes` on `folder`; `None`, said aloud, where that is not allowed.
+    /// Mounts one of `bytes` on `folder`; `None`, with a message, if that is not allowed.
     pub fn mount(folder: &Path, bytes: u64) -> Option<Self> {
         let options = format!("size={bytes}");
         let args = ["-t", "tmpfs", "-o", &options, "holdfast-test", folder.to_str()?];
@@ -113,12 +114,12 @@ impl SmallFileSystem {
         Some(Self { folder: folder.to_owned() })
     }
 
-    /// Where it is mounted.
+    /// Mount point.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Returns true if files can be written with `O_DIRECT` here: from Linux 6.6 on. Says so where they cannot.
+    /// Returns true if files can be written with `O_DIRECT` here: from Linux 6.6 on. Prints a message if they cannot.
     pub fn takes_direct_writes(&self) -> bool {
         let flags = OFlags::DIRECT.bits().cast_signed();
         let path = self.folder.join("direct");

@@ -1,4 +1,4 @@
-//! A small HTTPS client: what a script with `curl` sees.
+//! A small HTTPS client, like a script with `curl`.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::Server;
 
-/// What a request came to.
+/// Answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
-    /// Names in lower case.
+    /// Names are in lower case.
     pub headers: HashMap<String, String>,
     pub body: Vec<u8>,
 }
@@ -39,29 +39,29 @@ impl Answer {
     }
 }
 
-/// `GET path` of a server, trusting its own certificate.
+/// Sends `GET path` to a server, trusting its own certificate.
 ///
 /// # Panics
-/// When there is no whole answer.
+/// When the answer is incomplete.
 pub fn get(server: &Server, path: &str, token: &str) -> Answer {
     try_get(server, path, token).expect("a whole answer")
 }
 
-/// The same; `None` when the server ends meanwhile.
+/// Same as [`get`]; `None` if the server ends meanwhile.
 pub fn try_get(server: &Server, path: &str, token: &str) -> Option<Answer> {
     let authorization = format!("Authorization: Bearer {token}\r\n");
     ask(server, &format!("GET {path} HTTP/1.1\r\n{authorization}"), "")
 }
 
-/// `POST path` with a JSON body.
+/// Sends `POST path` with a JSON body.
 ///
 /// # Panics
-/// When there is no whole answer.
+/// When the answer is incomplete.
 pub fn post(server: &Server, path: &str, token: &str, body: &Value) -> Answer {
     try_post(server, path, token, body).expect("a whole answer")
 }
 
-/// The same; `None` when the server ends meanwhile.
+/// Same as [`post`]; `None` if the server ends meanwhile.
 pub fn try_post(server: &Server, path: &str, token: &str, body: &Value) -> Option<Answer> {
     let body = body.to_string();
     let head = format!(
@@ -109,7 +109,7 @@ fn parse(bytes: &[u8]) -> Answer {
     Answer { status: status.expect("a status"), headers, body }
 }
 
-/// The last chunk is empty; an answer that breaks off has none.
+/// Decodes a chunked body. The last chunk is empty; a truncated answer has none.
 fn unchunk(mut rest: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     loop {

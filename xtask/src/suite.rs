@@ -1,4 +1,4 @@
-//! The tests of all programs that are built: those of every crate, and the web interface's.
+//! The tests of all built programs: those of every crate, and the web interface's.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -16,7 +16,7 @@ use crate::steps::{Step, taken};
 use crate::tally::{Runner, Tally};
 use crate::web;
 
-/// Tells tests to leave nothing out.
+/// Environment variable that makes tests skip nothing.
 pub(crate) const SLOW: &str = "HOLDFAST_SLOW_TESTS";
 
 /// The line that says what tests leave out otherwise.
@@ -46,7 +46,7 @@ pub(crate) fn browser_tests(chromium: &Path) -> Job {
     Job { name: BROWSER.to_owned(), command, runner: Runner::Playwright }
 }
 
-/// Runs the test programs side by side with the web interface's tests; `slow`: all that they have, on a disk.
+/// Runs the test programs in parallel with the web interface's tests; `slow`: everything, on a disk.
 pub(crate) fn run(programs: &[Program], web: Vec<Job>, slow: bool) -> Vec<Step> {
     println!("\n{}", shell::bold("── tests"));
     let began = Instant::now();
@@ -90,14 +90,14 @@ fn rust_job(program: &Program) -> Job {
     command.current_dir(&program.folder);
     if std::env::var_os(THREADS).is_none() {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        // End-to-end tests mostly wait: for programs, and for what was killed.
+        // End-to-end tests mostly wait: for programs, and for killed processes to be replaced.
         let threads = if program.name() == END_TO_END { 2 * cores } else { cores };
         command.env(THREADS, threads.to_string());
     }
     Job { name: program.name().to_owned(), command, runner: Runner::Cargo }
 }
 
-/// Names the tests that left something out, and counts them.
+/// Names the tests that skipped something, and counts them.
 fn count_skipped(file: &Path) -> Result<u64> {
     let text = std::fs::read_to_string(file).context("cannot read what was skipped")?;
     let lines: BTreeSet<&str> = text.lines().collect();
@@ -109,7 +109,7 @@ fn count_skipped(file: &Path) -> Result<u64> {
     Ok(names.len() as u64)
 }
 
-/// One step of several jobs: from the beginning of the first to the end of the last.
+/// Sums several jobs up as one step: from the start of the first to the end of the last.
 fn summed_up(name: &'static str, jobs: Vec<Done>, skipped: u64) -> Step {
     let mut tests = Tally::default();
     jobs.iter().for_each(|job| tests += job.tests);

@@ -1,16 +1,17 @@
-//! The bucket of the tests as a program: for demonstrations, measurements and tests that are not written in Rust. What is in
-//! it is in memory, and gone when the program ends.
+//! The bucket of the tests as a program: for demonstrations, measurements and tests that are not written in Rust. Its
+//! contents are in memory, and lost when the program ends.
 //!
-//! `bucket_server [--latency-ms N] [--rate BYTES_A_SECOND] [--lines]` prints how to reach it as one JSON object, and `ready`. With
-//! `--lines` it then takes commands, a line each, answers each with a line, and ends when there are no more:
+//! `bucket_server [--latency-ms N] [--rate BYTES_A_SECOND] [--lines]` prints its address and credentials as one JSON
+//! object, and `ready`. With `--lines` it then reads commands, a line each, answers each with a line, and ends at
+//! the end of input:
 //!
 //! | command | does |
 //! |---|---|
-//! | `counts` | tells what was asked of it, by request and first folder of the key, and what lies there |
-//! | `keys` | tells the keys of all objects |
-//! | `empty` | takes away all that lies there |
-//! | `latency N` | makes every request take N ms longer |
-//! | `rate N` | lets N bytes a second pass, each way; 0: any |
+//! | `counts` | prints the requests so far, by kind and first folder of the key, and totals of the objects |
+//! | `keys` | prints the keys of all objects |
+//! | `empty` | removes all objects |
+//! | `latency N` | delays every request by N ms |
+//! | `rate N` | limits transfers to N bytes a second, each way; 0: unlimited |
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -71,7 +72,7 @@ fn main() {
             }
             _ => println!("{{\"error\":\"unknown command\"}}"),
         }
-        // The test that asked waits for it.
+        // The test that sent the command waits for it.
         std::io::stdout().flush().unwrap();
     }
 }

@@ -1,8 +1,8 @@
-//! What fails, and how.
+//! Planned failures of requests.
 
 use hyper::{Method, Uri};
 
-/// What a request is.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     Put,
@@ -10,13 +10,13 @@ pub enum Op {
     Head,
     List,
     Delete,
-    /// Bringing an object back from an archive.
+    /// Restores an object from an archive.
     Restore,
-    /// Extending how long an object must stay.
+    /// Extends the retention of an object.
     Retain,
-    /// Anything of uploads in parts.
+    /// Any request of a multipart upload.
     Parts,
-    /// Whatever it is.
+    /// Any request.
     Any,
 }
 
@@ -41,30 +41,31 @@ impl Op {
     }
 }
 
-/// How a request fails.
+/// Way in which a request fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// An answer of this status and code; nothing is done.
+    /// Answers with this status and code; nothing is done.
     Refuse(u16, &'static str),
-    /// This text as an answer; nothing is done.
+    /// Answers with this text; nothing is done.
     Answer(&'static str),
-    /// It is done, and the connection breaks before the answer.
+    /// Carries the request out, and breaks the connection before the answer.
     LoseAnswer,
-    /// It is done, and no answer comes until all is healed; then the connection breaks.
+    /// Carries the request out, and holds the answer until [`TestBucket::heal`](crate::TestBucket::heal); then breaks
+    /// the connection.
     HoldAnswer,
-    /// The connection breaks, and nothing is done.
+    /// Breaks the connection; nothing is done.
     Break,
-    /// The answer's body ends half way.
+    /// Cuts the answer's body off half way.
     Truncate,
-    /// A byte of the answer's body is another, the first time that this object is asked for.
+    /// Alters a byte of the answer's body, the first time that this object is requested.
     Flip,
 }
 
-/// Requests to come that fail.
+/// Future requests that fail.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) op: Op,
-    /// In the path.
+    /// Part of the path.
     pub(crate) part: String,
     pub(crate) fault: Fault,
     pub(crate) times: usize,

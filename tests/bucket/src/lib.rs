@@ -1,12 +1,12 @@
 //! An object store in the test's own process: one bucket in memory behind `s3s`, which speaks S3's protocol and checks
-//! signatures, with the failures that real ones have.
+//! signatures, with the failures of real ones.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `store.rs` | the bucket, as `s3s` asks it |
-//! | `faults.rs` | what fails, and how |
-//! | `link.rs` | how long what is sent takes, and what passed |
-//! | `versions.rs` | versions of objects and how long they must stay, where the bucket has Object Lock |
+//! | `store.rs` | the bucket: implements the requests of `s3s` |
+//! | `faults.rs` | planned failures |
+//! | `link.rs` | transfer rate and traffic |
+//! | `versions.rs` | versions of objects and their retention, if the bucket has Object Lock |
 //! | `server.rs` | [`TestBucket`]: listens, and lets requests fail as planned |
 #![allow(
     clippy::unwrap_used,

@@ -1,34 +1,35 @@
-//! The line between the bucket and who asks it: bytes a second, each way, and what passed.
+//! The line between the bucket and its clients: a limited rate in each direction, and the traffic so far.
 //!
-//! Each way what passes waits for what passed before, as on one line: requests at once share the rate. Bytes are let through
-//! as a whole when their time is over, so a request takes as long as it would, and its first byte comes with its last.
+//! In each direction transfers wait for earlier ones, as on one line: concurrent requests share the rate. A body
+//! passes as a whole when its transfer time is over, so a request takes as long as it would, but its first byte
+//! arrives with its last.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// What passed.
+/// Traffic so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Of bodies that came.
+    /// Bytes of bodies received.
     pub received_bytes: u64,
-    /// Of bodies that went.
+    /// Bytes of bodies sent.
     pub sent_bytes: u64,
-    /// GETs of objects that were answered at once, at most, since this was asked last.
+    /// Most concurrent GETs of objects since this was last taken.
     pub gets_in_flight_max: u64,
 }
 
-/// One way of the line.
+/// One direction of the line.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
-    /// Until when it is taken.
+    /// When the line will be free again.
     taken_until: Mutex<Option<Instant>>,
     bytes: AtomicU64,
 }
 
 impl Way {
-    /// Returns when so many bytes have passed at `rate` bytes a second; 0: at once.
+    /// Returns when `bytes` have passed at `rate` bytes a second; 0: at once.
     pub(crate) async fn pass(&self, bytes: u64, rate: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if rate == 0 || bytes == 0 {
@@ -51,7 +52,7 @@ impl Way {
     }
 }
 
-/// GETs under way.
+/// Number of GETs in progress.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     now: AtomicU64,
@@ -59,7 +60,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// One more, until what is returned is dropped.
+    /// Counts one more, until the guard is dropped.
     pub(crate) fn begin(&self) -> Begun<'_> {
         let now = self.now.fetch_add(1, Ordering::AcqRel) + 1;
         self.most.fetch_max(now, Ordering::AcqRel);
@@ -71,7 +72,7 @@ impl InFlight {
     }
 }
 
-/// A request under way.
+/// Guard of a request in progress.
 #[derive(Debug)]
 pub(crate) struct Begun<'a>(&'a InFlight);
 
@@ -81,7 +82,7 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// The first folder of a key behind the prefix of a repository, or its last part: of what kind it is.
+/// Kind of a key: the first folder after the prefix of a repository, or its last part.
 pub fn folder_of(key: &str) -> &str {
     const FOLDERS: [&str; 4] = ["containers", "points", "snapshots", "keys"];
     let mut parts = key.split('/');

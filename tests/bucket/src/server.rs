@@ -1,4 +1,4 @@
-//! Listens, and lets requests fail as planned.
+//! Serves the bucket, and makes requests fail as planned.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -33,11 +33,11 @@ use crate::link::{InFlight, Traffic, Way, folder_of};
 use crate::store::{Object, ObjectThaw, Store};
 use crate::versions::Retention;
 
-/// The one bucket there is.
+/// Name of the only bucket.
 pub const BUCKET: &str = "holdfast";
-/// Who may ask.
+/// The accepted access key.
 pub const ACCESS_KEY: &str = "AKIDHOLDFAST";
-/// And the secret.
+/// Its secret.
 pub const SECRET_KEY: &str = "not-a-secret-of-anything";
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -45,15 +45,15 @@ type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 #[derive(Debug)]
 struct Shared {
-    /// How often all was healed.
+    /// Number of calls of [`TestBucket::heal`].
     healed: watch::Sender<u64>,
     plans: Mutex<Vec<Plan>>,
-    /// Objects of which an answer was altered.
+    /// Objects that were once sent altered.
     flipped: Mutex<HashSet<String>>,
     asked: Mutex<Vec<(Op, String)>>,
     is_away: AtomicBool,
     latency_ms: AtomicU64,
-    /// In bytes a second, each way; 0: any.
+    /// Limit in bytes a second, each way; 0: unlimited.
     rate: AtomicU64,
     incoming: Way,
     outgoing: Way,
@@ -67,24 +67,24 @@ pub struct TestBucket {
     store: Store,
     shared: Arc<Shared>,
     runtime: Option<Runtime>,
-    /// The certificate of its own CA (PEM), if it speaks TLS.
+    /// The certificate of its own CA (PEM), if it uses TLS.
     ca: Option<String>,
 }
 
 impl TestBucket {
-    /// An empty one.
+    /// Starts an empty bucket.
     pub fn start() -> Self {
         Self::with(Store::default())
     }
 
-    /// An empty one with Object Lock, and so with versions.
+    /// Starts an empty bucket with Object Lock, and so with versions.
     pub fn start_with_object_lock() -> Self {
         let store = Store::default();
         store.0.lock().versions.is_on = true;
         Self::with(store)
     }
 
-    /// An empty one that is reached over HTTPS, with a certificate of a CA that only [`TestBucket::ca`] knows.
+    /// Starts an empty bucket with HTTPS, whose certificate is of a CA that only [`TestBucket::ca`] returns.
     pub fn start_with_tls() -> Self {
         Self::listening(Store::default(), Some(tls()))
     }
@@ -121,44 +121,44 @@ impl TestBucket {
     /// The certificate (PEM) of the CA to trust.
     ///
     /// # Panics
-    /// When it speaks plain HTTP.
+    /// When it uses plain HTTP.
     pub fn ca(&self) -> &str {
         self.ca.as_deref().expect("it speaks TLS")
     }
 
-    /// Where it listens.
+    /// URL of the service.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// The next `times` requests of `op` with `part` in their path fail.
+    /// Makes the next `times` requests of `op` with `part` in their path fail.
     pub fn fail(&self, op: Op, part: &str, times: usize, fault: Fault) {
         self.shared.plans.lock().push(Plan { op, part: part.to_owned(), fault, times });
     }
 
-    /// Takes back what was planned, and is there.
+    /// Cancels all planned failures, and accepts requests again.
     pub fn heal(&self) {
         self.shared.plans.lock().clear();
         self.shared.is_away.store(false, Ordering::Release);
         self.shared.healed.send_modify(|times| *times += 1);
     }
 
-    /// Breaks all connections, and takes no requests, until [`TestBucket::heal`].
+    /// Breaks all connections, and accepts no requests, until [`TestBucket::heal`].
     pub fn go_away(&self) {
         self.shared.is_away.store(true, Ordering::Release);
     }
 
-    /// Every request takes so much longer.
+    /// Delays every request by `latency`.
     pub fn set_latency(&self, latency: Duration) {
         self.shared.latency_ms.store(latency.as_millis() as u64, Ordering::Release);
     }
 
-    /// So many bytes pass in a second, each way; 0: any.
+    /// Limits the rate of each direction; 0: unlimited.
     pub fn set_rate(&self, bytes_per_sec: u64) {
         self.shared.rate.store(bytes_per_sec, Ordering::Release);
     }
 
-    /// What passed so far.
+    /// Returns the traffic so far.
     pub fn take_traffic(&self) -> Traffic {
         Traffic {
             received_bytes: self.shared.incoming.bytes(),
@@ -167,7 +167,7 @@ impl TestBucket {
         }
     }
 
-    /// Requests so far, by the kind of blob they were about; see [`folder_of`].
+    /// Requests so far, by the kind of blob they concerned; see [`folder_of`].
     pub fn by_folder(&self, op: Op) -> BTreeMap<String, u64> {
         let mut found = BTreeMap::new();
         for (_, path) in self.shared.asked.lock().iter().filter(|(asked, _)| *asked == op) {
@@ -181,7 +181,7 @@ impl TestBucket {
         self.requests(op, "") as u64
     }
 
-    /// Of these, those with `part` in their path.
+    /// Requests with `part` in their path.
     pub fn requests(&self, op: Op, part: &str) -> usize {
         let asked = self.shared.asked.lock();
         asked.iter().filter(|(asked, path)| *asked == op && path.contains(part)).count()
@@ -192,39 +192,39 @@ impl TestBucket {
         self.store.0.lock().objects.keys().cloned().collect()
     }
 
-    /// An object.
+    /// Returns an object.
     pub fn object(&self, key: &str) -> Option<Object> {
         self.store.0.lock().objects.get(key).cloned()
     }
 
-    /// Puts an object, in place of any other.
+    /// Puts an object, replacing any other.
     pub fn replace(&self, key: &str, bytes: impl Into<Bytes>) {
         self.store.0.lock().put(key, bytes.into(), None, true);
     }
 
-    /// Deletes an object behind everyone's back; where there are versions, a marker covers it.
+    /// Deletes an object out of band; with versions, a marker covers it.
     pub fn delete(&self, key: &str) {
         let mut state = self.store.0.lock();
         assert!(state.objects.contains_key(key), "no such object");
         state.delete(key);
     }
 
-    /// How long an object stays, whatever anyone asks for.
+    /// Retention of an object.
     pub fn retention(&self, key: &str) -> Option<Retention> {
         self.object(key)?.retention
     }
 
-    /// Changes that, as no one could who asks for it.
+    /// Overrides the retention of an object, which no request could.
     pub fn set_retention(&self, key: &str, retention: Option<Retention>) {
         self.store.0.lock().objects.get_mut(key).expect("no such object").retention = retention;
     }
 
-    /// The names of all versions of a key, markers included.
+    /// Ids of all versions of a key, markers included.
     pub fn versions(&self, key: &str) -> Vec<String> {
         self.store.0.lock().versions_of(key)
     }
 
-    /// It is so much later there from now on than this machine's clock says.
+    /// Sets the bucket's clock ahead of this machine's.
     pub fn set_ahead(&self, ahead: Duration) {
         self.store.0.lock().versions.ahead = ahead;
     }
@@ -239,14 +239,14 @@ impl TestBucket {
         self.store.0.lock().objects.get_mut(key).expect("no such object").set_class(class);
     }
 
-    /// Objects that were asked to be brought back from an archive, whether they are or not, with what was asked for.
+    /// Objects for which a thaw was requested, done or not, with the request.
     pub fn thaws(&self) -> Vec<(String, ObjectThaw)> {
         let state = self.store.0.lock();
         let objects = state.objects.iter();
         objects.filter_map(|(key, object)| Some((key.clone(), object.thaw.clone()?))).collect()
     }
 
-    /// What was asked to be brought back with `part` in its key can be read from now on.
+    /// Completes the requested thaws of objects with `part` in their key.
     pub fn finish_thaws(&self, part: &str) {
         let mut state = self.store.0.lock();
         for (_, object) in state.objects.iter_mut().filter(|(key, _)| key.contains(part)) {
@@ -256,19 +256,19 @@ impl TestBucket {
         }
     }
 
-    /// The copies that were brought back are gone, as after their days.
+    /// Removes all thawed copies, as when they expire.
     pub fn end_thaws(&self) {
         for object in self.store.0.lock().objects.values_mut() {
             object.thaw = None;
         }
     }
 
-    /// Tells no checksums of objects from now on, as simple servers do.
+    /// Returns no checksums of objects from now on, as simple servers do.
     pub fn keep_no_checksums(&self) {
         self.store.0.lock().keeps_no_checksums = true;
     }
 
-    /// Uploads in parts that were neither completed nor aborted.
+    /// Number of multipart uploads that were neither completed nor aborted.
     pub fn unfinished_uploads(&self) -> usize {
         self.store.0.lock().uploads()
     }
@@ -282,7 +282,7 @@ impl Drop for TestBucket {
     }
 }
 
-/// A certificate for this machine's address, and that of the CA that signed it.
+/// Creates a certificate for this machine's address, and that of the CA that signed it.
 fn tls() -> (TlsAcceptor, String) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -304,7 +304,7 @@ async fn listen(listener: TcpListener, tls: Option<TlsAcceptor>, service: S3Serv
         let (service, shared, tls) = (service.clone(), Arc::clone(&shared), tls.clone());
         tokio::spawn(async move {
             match tls {
-                // Who does not trust the certificate goes away.
+                // A client that does not trust the certificate disconnects.
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, service, shared).await;
@@ -323,7 +323,7 @@ async fn serve(
 ) {
     let answer = service_fn(move |request| answer(request, service.clone(), Arc::clone(&shared)));
     let http = hyper::server::conn::http1::Builder::new();
-    // A connection that a fault broke is one that ended with an error.
+    // A connection broken by a fault ends with an error.
     let _ = http.serve_connection(TokioIo::new(stream), answer).await;
 }
 
@@ -345,7 +345,7 @@ async fn answer(
         return Err(broken());
     }
     let path = request.uri().path().to_owned();
-    // From now on: what is healed before the request is done counts.
+    // From now on: [`TestBucket::heal`] counts even before the request is done.
     let mut healed = shared.healed.subscribe();
     let fault = shared.plans.lock().iter_mut().find(|plan| plan.is_of(op, &path)).map(|plan| {
         plan.times -= 1;
@@ -354,7 +354,7 @@ async fn answer(
     match &fault {
         Some(Fault::Break) => return Err(broken()),
         Some(Fault::Refuse(status, code)) => {
-            // All of the request is read, or the connection would break before the answer.
+            // The whole request is read, or the connection would break before the answer.
             let _ = request.into_body().collect().await;
             return Ok(refusal(*status, code));
         }
@@ -397,7 +397,7 @@ async fn answer(
     }
 }
 
-/// Of the body, as its head says; 0: it does not.
+/// Length of the body by its header; 0: unknown.
 fn length(headers: &HeaderMap) -> u64 {
     headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
-//! Versions of objects, and their retention: what a bucket with Object Lock has.
+//! Versions of objects, and their retention: features of a bucket with Object Lock.
 //!
-//! A newer object or a delete marker covers what was there; a version goes only by its own name, and not before its
-//! retention ends. No one here may bypass governance, so the two modes differ in nothing but their name.
+//! A newer object or a delete marker covers older versions; a version is only removed by its own id, and not before
+//! its retention ends. No client may bypass governance, so the two modes differ in nothing but their name.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,23 +11,23 @@ use s3s::{S3Result, s3_error};
 
 use crate::store::{Object, State};
 
-/// How long a version stays.
+/// Retention of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     /// `GOVERNANCE` or `COMPLIANCE`.
     pub mode: String,
-    /// In milliseconds since the Unix epoch.
+    /// End of the retention, in milliseconds since the Unix epoch.
     pub until_ms: u64,
 }
 
-/// What lies below the newest of a key.
+/// An older version of a key.
 #[derive(Debug)]
 enum Covered {
     Object(Box<Object>),
     Marker(String),
 }
 
-/// Of a listing of versions, in one answer.
+/// Most versions in one answer to a listing.
 const PAGE: usize = 1000;
 
 /// A version in a listing.
@@ -35,11 +35,11 @@ struct Entry<'a> {
     key: &'a str,
     id: &'a str,
     is_latest: bool,
-    /// `None`: it is a marker.
+    /// `None`: it is a delete marker.
     object: Option<&'a Object>,
 }
 
-/// A page of a listing of versions, with the last one of it if there are more.
+/// A page of a listing of versions, with its last entry if there are more.
 #[derive(Debug, Default)]
 pub(crate) struct VersionPage {
     pub(crate) objects: Vec<ObjectVersion>,
@@ -47,14 +47,14 @@ pub(crate) struct VersionPage {
     pub(crate) next: Option<(String, String)>,
 }
 
-/// See the module's text.
+/// State of versions and retention.
 #[derive(Debug, Default)]
 pub(crate) struct Versions {
-    /// Whether the bucket has Object Lock, and so versions.
+    /// `true` if the bucket has Object Lock, and so versions.
     pub(crate) is_on: bool,
-    /// How much later than the clock of this machine it is there.
+    /// How far the bucket's clock is ahead of this machine's.
     pub(crate) ahead: Duration,
-    /// The newest last; a marker is the newest of a key without an object.
+    /// Older versions, newest last; a delete marker is the newest version of a key without an object.
     covered: BTreeMap<String, Vec<Covered>>,
 }
 
@@ -68,7 +68,7 @@ impl Versions {
     }
 }
 
-/// As the protocol writes it.
+/// Encodes a time for the protocol.
 pub(crate) fn timestamp(ms: u64) -> Timestamp {
     (UNIX_EPOCH + Duration::from_millis(ms)).into()
 }
@@ -80,13 +80,13 @@ fn millis(at: &Timestamp) -> u64 {
 }
 
 impl State {
-    /// What is there is no more the newest, if there are versions.
+    /// Makes the current object an older version, if there are versions.
     pub(crate) fn cover(&mut self, key: &str) {
         let Some(object) = self.objects.remove(key).filter(|_| self.versions.is_on) else { return };
         self.versions.covered.entry(key.to_owned()).or_default().push(Covered::Object(Box::new(object)));
     }
 
-    /// Without a version: what is there is covered, or gone where there are no versions.
+    /// Deletes without a version: the current object is covered, or removed if there are no versions.
     pub(crate) fn delete(&mut self, key: &str) {
         self.cover(key);
         if self.versions.is_on {
@@ -96,7 +96,7 @@ impl State {
         }
     }
 
-    /// A version, for good.
+    /// Deletes a version for good.
     pub(crate) fn delete_version(&mut self, key: &str, version: &str) -> S3Result<()> {
         if let Some(object) = self.objects.get(key).filter(|object| object.version == version) {
             if self.versions.is_locked(object) {
@@ -126,7 +126,7 @@ impl State {
         Ok(())
     }
 
-    /// The newest version is what is there, unless it is a marker.
+    /// Makes the newest version current, unless it is a delete marker.
     fn uncover(&mut self, key: &str) {
         let Some(covered) = self.versions.covered.get_mut(key) else { return };
         if !self.objects.contains_key(key)
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    /// Extends the retention of a version, or of what is there.
+    /// Extends the retention of a version, or of the current object.
     pub(crate) fn retain(
         &mut self,
         key: &str,
@@ -167,7 +167,7 @@ impl State {
         Ok(())
     }
 
-    /// A version, or what is there.
+    /// A version, or the current object.
     pub(crate) fn version_mut(&mut self, key: &str, version: Option<&str>) -> S3Result<&mut Object> {
         let is_it = |object: &Object| version.is_none_or(|version| object.version == version);
         if self.objects.get(key).is_some_and(is_it) {
@@ -184,7 +184,7 @@ impl State {
         objects.find(|object| is_it(object)).ok_or_else(|| s3_error!(NoSuchVersion))
     }
 
-    /// All versions of all keys that begin so: of each key the newest first.
+    /// All versions of all keys with this prefix: of each key the newest first.
     fn entries(&self, prefix: &str) -> Vec<Entry<'_>> {
         let mut keys: Vec<&String> = self.objects.keys().chain(self.versions.covered.keys()).collect();
         keys.retain(|key| key.starts_with(prefix));
@@ -204,13 +204,13 @@ impl State {
         entries
     }
 
-    /// The names of all versions of a key, markers included, the newest first.
+    /// Ids of all versions of a key, markers included, newest first.
     pub(crate) fn versions_of(&self, key: &str) -> Vec<String> {
         let all = self.entries(key).into_iter().filter(|entry| entry.key == key);
         all.map(|entry| entry.id.to_owned()).collect()
     }
 
-    /// The versions behind this one of a key, of all keys that begin so, as S3 tells them: a thousand at most.
+    /// A page of versions after this one of a key, of all keys with this prefix, as S3 lists them: a thousand at most.
     pub(crate) fn page_of_versions(&self, prefix: &str, after: Option<&(String, String)>) -> VersionPage {
         let entries = self.entries(prefix);
         let at =

@@ -1,4 +1,4 @@
-//! Each rule of `deploy/alerts.yml` made true, and false again, by Prometheus' own program.
+//! Makes each rule of `deploy/alerts.yml` fire, and fall silent, with Prometheus' own program.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,7 +6,8 @@ use std::path::Path;
 
 use holdfast_tests::tools;
 
-/// A rule: series as `promtool` writes them, one value each interval (at most five minutes: what is older is gone); when it fires, and when it does not.
+/// A rule: series in the syntax of `promtool`, one value each interval (at most five minutes: older values expire);
+/// when it fires, and when it is silent.
 struct Case {
     alert: &'static str,
     interval: &'static str,
@@ -27,7 +28,7 @@ const fn case(
 
 /// Bad from the third value on, and good again from the thirteenth on.
 const SPELL: &str = "0x1 1x9 0x60";
-/// The same for longer.
+/// The same, for longer.
 const LONG: &str = "0x3 1x19 0x120";
 
 const CASES: &[Case] = &[
@@ -50,7 +51,7 @@ const CASES: &[Case] = &[
         &["20m", "200m"],
     ),
     case("HoldfastCopiesFailing", "5m", &[("holdfast_bucket_failing", LONG)], "100m", &["10m", "200m"]),
-    // Nothing tells how far behind copies are before all was copied once.
+    // The lag of copies is unknown until everything was copied once.
     case(
         "HoldfastFirstCopyLate",
         "5m",
@@ -191,7 +192,7 @@ fn every_rule_fires_and_falls_silent_again() {
     }
 }
 
-/// A case, as `promtool` reads it.
+/// Writes a case in the format of `promtool`.
 fn write(file: &mut String, case: &Case) {
     let Case { alert, interval, series, fires, silent } = case;
     let _ = writeln!(file, "  - interval: {interval}\n    input_series:");

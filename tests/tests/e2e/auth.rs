@@ -1,4 +1,4 @@
-//! Who may do what, and no one else may.
+//! Permissions: what each role may do, and that nobody else may.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn wrong_tokens_open_nothing() {
     assert_eq!(agent.backups("vm").len(), 1);
 }
 
-/// Anyone can cause them, so they must not fill the catalog; each is counted, and the counts outlive the server.
+/// Anyone can cause them, so they must not fill the catalog; each is counted, and the counts survive a restart.
 #[test]
 fn wrong_tokens_leave_few_audit_entries_that_count_them_all() {
     const EACH: u64 = 50;
@@ -99,7 +99,7 @@ fn tokens_are_for_their_namespaces() {
     ] {
         blue.run(args).fails(4, &["red"]);
     }
-    // Named by id, a backup of others looks like none at all.
+    // By id, another namespace's backup looks like a missing one.
     blue.run(&["restore", &id, "--to", "-"]).fails(1, &[&id]);
     blue.run(&["verify", &id]).fails(1, &[&id]);
     assert_eq!(red.backups("vm").len(), 1);

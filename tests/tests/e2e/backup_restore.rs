@@ -1,4 +1,4 @@
-//! What was backed up comes back, bit for bit, whatever its shape and wherever it goes.
+//! Backups are restored bit for bit, whatever their shape and target.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -40,7 +40,7 @@ fn holes_stay_holes() {
     for offset in [0, 700 * MIB, (3 << 30) - 5000] {
         disk.put(offset, &noise(offset, 5000));
     }
-    // Written zeros are worth no more than holes.
+    // Written zeros are treated like holes.
     disk.put(100 * MIB, &vec![0; 8 << 20]);
     let agent = server.agent();
     agent.back_up("vm", &[disk.arg()]);
@@ -135,7 +135,8 @@ fn restoring_overwrites_only_when_told_to_and_then_wholly() {
     }
 }
 
-/// Past the page cache, and through it (`--no-sync`): onto a full disk, one that fails, and killed at a write.
+/// With direct writes, and through the page cache (`--no-sync`): to a full disk, to a failing one, and killed at a
+/// write.
 #[test]
 fn what_could_not_be_written_is_never_taken_for_restored() {
     let folder = tempdir().unwrap();
@@ -154,7 +155,7 @@ fn what_could_not_be_written_is_never_taken_for_restored() {
         assert!(!full.exists() && !small.folder().join("restored.raw.holdfast-partial").exists());
         let restore = restore_to(to.to_str().unwrap());
         let faulty = |fault: Fault| fault.on_command(&agent.command(&restore));
-        // Calls are counted by thread, and which thread writes how often is open: the first.
+        // Calls are counted by thread, and the number of writes of each thread varies: so the first.
         let Some((code, said)) = faulty(Fault::io_error("pwrite64").when("1")) else { return };
         assert!(code == Some(1) && said.contains("Input/output error"), "{said}");
         assert_eq!(fs::read_dir(&whole).unwrap().count(), 0, "nothing of it was kept");
@@ -166,7 +167,7 @@ fn what_could_not_be_written_is_never_taken_for_restored() {
         fs::remove_file(&to).unwrap();
     }
     drop(small);
-    // A file system that takes no direct writes at all, or not these. Where temporary files are, perhaps none is tried.
+    // A file system without direct writes, or without unaligned ones. In the temporary folder, perhaps none is tried.
     let Some(roomy) = tools::SmallFileSystem::mount(&mount, 128 * MIB) else { return };
     if !roomy.takes_direct_writes() {
         return;

@@ -1,10 +1,10 @@
-//! The command line as scripts and people meet it.
+//! The command line in scripts and for people.
 
 use holdfast_tests::{Agent, Disk, Server};
 use serde_json::Value;
 use tempfile::tempdir;
 
-/// No server is needed to be told how to use it.
+/// An agent without a server: usage needs none.
 fn nowhere() -> Agent {
     Agent::new("127.0.0.1:1", &format!("hf_01ARZ3NDEKTSV4RRFFQ69G5FAV_{}", "0".repeat(64)), &"ab".repeat(32))
 }
@@ -61,7 +61,7 @@ fn json_is_lines_of_progress_and_one_summary() {
     disk.put(40 << 20, &holdfast_tests::disk::noise(9, 1_200_000));
     let to = folder.path().join("restored.raw");
     for args in [
-        // 3.7 MB that do not compress take more than a second, in which progress is shown.
+        // 3.7 MB that do not compress take more than a second, so progress is shown.
         &["backup", "--vm", "vm", "--limit-upload", "2M", disk.arg()][..],
         &["list"],
         &["restore", "latest", "--vm", "vm", "--to", to.to_str().unwrap()],

@@ -20,7 +20,7 @@ struct Scene {
     disk: Disk,
 }
 
-/// An agent held up for long is not a dead one, unless a clock says so that jumps by years.
+/// Long leases: a delayed agent counts as dead only when a clock jumps by years.
 fn options(clock: &Clock) -> Options {
     Server::options().clock(clock).arg("--lease-secs=3600")
 }
@@ -61,7 +61,7 @@ fn now_secs() -> i64 {
     i64::try_from(now.as_secs()).unwrap()
 }
 
-/// (L4) Neither while it runs nor over a restart, whichever way the clock goes.
+/// (L4) Neither while it runs nor over a restart, whichever way the clock jumps.
 #[test]
 fn a_clock_that_jumps_releases_no_lock() {
     let Some(mut scene) = Scene::new() else { return };
@@ -85,7 +85,7 @@ fn a_clock_that_jumps_releases_no_lock() {
         scene.restart();
         refused(&scene);
     }
-    // A start that knows nothing but a clock that is years ahead, after a kill.
+    // A start after a kill, with nothing but a clock that is years ahead.
     scene.clock.set_days(YEARS);
     let data_dir = scene.server.data_dir().to_owned();
     scene.server.kill();
@@ -93,14 +93,14 @@ fn a_clock_that_jumps_releases_no_lock() {
     refused(&scene);
 }
 
-/// Whether the server has noted up to when what a schedule starts was started.
+/// Returns true if the server has recorded up to when a schedule's tasks were started.
 fn has_mark(scene: &Scene, schedule: &str) -> bool {
     let catalog = rusqlite::Connection::open(scene.server.data_dir().join("catalog.db")).unwrap();
     let asked = "SELECT EXISTS (SELECT 1 FROM schedule_marks WHERE name LIKE ? || '%')";
     catalog.query_row(asked, [schedule], |row| row.get(0)).unwrap()
 }
 
-/// What was due while the clock jumped is started once, whatever the number of nights it passed over.
+/// A schedule that was due while the clock jumped starts once, whatever the number of nights it jumped over.
 #[test]
 fn a_clock_that_jumps_starts_each_task_once() {
     let Some(mut scene) = Scene::new() else { return };
@@ -131,7 +131,7 @@ fn a_clock_that_jumps_starts_each_task_once() {
     assert!(all.len() < most, "{} tasks for a clock that was set three times: {all:#?}", all.len());
 }
 
-/// A restore point made while the clock was years ahead is no reason to forget all others.
+/// A restore point made while the clock was years ahead does not cause all others to be forgotten.
 #[test]
 fn a_clock_that_jumps_makes_no_policy_delete_what_it_kept() {
     let Some(scene) = Scene::new() else { return };
@@ -149,7 +149,7 @@ fn a_clock_that_jumps_makes_no_policy_delete_what_it_kept() {
     scene.agent().run(&[&["policy", "set", "p"][..], &rules].concat()).ok();
     scene.agent().run(&["policy", "run", "p", "--yes"]).ok();
     assert_eq!(scene.agent().backups("web").len(), 4);
-    // The clock is set right: what it called the future is in no one's way, and the newest counts as such.
+    // The clock is set right: restore points in its former future do no harm, and the newest counts as such.
     scene.clock.set_days(0);
     for seed in 6..9 {
         scene.back_up(seed);
@@ -161,12 +161,12 @@ fn a_clock_that_jumps_makes_no_policy_delete_what_it_kept() {
     assert_eq!(scene.agent().read_back("web"), scene.disk.bytes());
 }
 
-/// A backup that is in progress while the clock jumps is neither given up nor refused.
+/// A backup in progress while the clock jumps is neither aborted nor refused.
 #[test]
 fn a_clock_that_jumps_ends_no_backup() {
     let Some(scene) = Scene::new() else { return };
     for (days, vm, seed) in [(YEARS, "forward", 9), (-YEARS, "back", 10)] {
-        // What the server has is not sent, and never held.
+        // Chunks that the server has are not sent, and never held.
         let disk = Disk::of_noise(scene.folder.path().join(vm), seed, 6 << 20);
         scene.clock.set_days(0);
         let proxy = Proxy::holding(scene.server.grpc(), 2 << 20);
@@ -179,7 +179,7 @@ fn a_clock_that_jumps_ends_no_backup() {
             panic!("a backup through a held wire ended");
         }
         scene.clock.set_days(days);
-        // Leases are looked at every two seconds; another backup shows that the server goes on meanwhile.
+        // Leases are checked every two seconds; another backup shows that the server continues meanwhile.
         scene.back_up(days.unsigned_abs());
         assert!(run.runs());
         scene.agent().run(&["backup", "--vm", vm, disk.arg()]).fails(6, &[vm]);

@@ -21,7 +21,7 @@ fn two_vms_with_the_same_new_data_at_once() {
     let rows = agent.report();
     let stored: u64 = rows.iter().map(|row| row.number("post_lc")).sum();
     assert_eq!(stored, container_bytes(server.data_dir(), Class::Data), "laws hold under concurrency too");
-    // A run that begins now finds all of it, however often it was stored.
+    // A run that begins now finds all of it, even if it was stored several times.
     agent.back_up("four", &[disk.arg()]);
     assert_eq!(agent.report()[3].number("new_bytes"), 0);
 }
@@ -29,7 +29,7 @@ fn two_vms_with_the_same_new_data_at_once() {
 #[test]
 fn one_backup_of_a_vm_at_a_time() {
     let folder = tempdir().unwrap();
-    // An agent held up for long is not a dead one.
+    // A delayed agent is not a dead one.
     let server = Server::options().arg("--lease-secs=3600").start(&folder.path().join("repository"));
     let agent = server.agent();
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 40 << 20);
@@ -37,7 +37,7 @@ fn one_backup_of_a_vm_at_a_time() {
     let first = agent.through(proxy.address()).start(&["backup", "--vm", "vm", disk.arg()]);
     super::crash::wait_until_sending(&server, 1 << 20);
     agent.run(&["backup", "--vm", "vm", disk.arg()]).fails(6, &["vm"]);
-    // Another VM is not held up.
+    // Another VM is not delayed.
     agent.back_up("other", &[disk.arg()]);
     proxy.release();
     first.wait().ok();

@@ -1,5 +1,5 @@
-//! Killed agents, killed servers, cut wires: what was acknowledged is there, what was not is invisible, and
-//! the next backup works.
+//! Killed agents, killed servers, cut connections: acknowledged backups are there, others are invisible, and the
+//! next backup works.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(crate) fn wait_until_sending(server: &Server, bytes: u64) {
     });
 }
 
-/// The same, where this many containers were there before.
+/// Same, if there were this many containers before.
 pub(crate) fn wait_until_sending_more_than(server: &Server, containers: usize, bytes: u64) {
     wait_for("new data to arrive at the server", || {
         let blobs = files(&server.data_dir().join("blobs"));
@@ -47,7 +47,7 @@ fn a_server_killed_mid_run_keeps_what_was_finished() {
     let address = server.grpc().to_owned();
     server.kill();
 
-    // The same address, as a service manager would bring it back.
+    // The same address, as with a restart by a service manager.
     let server = Server::options().grpc(&address).start(&data_dir);
     let agent = server.agent();
     let ran = run.wait();
@@ -107,7 +107,7 @@ fn a_dead_agents_session_can_be_taken_over() {
 #[test]
 fn a_dead_agents_session_expires() {
     let folder = tempdir().unwrap();
-    // Short, but longer than a busy machine keeps an agent that lives from saying so.
+    // Short, but longer than a busy machine keeps a live agent from sending a heartbeat.
     let server = Server::options().arg("--lease-secs=30").start(&folder.path().join("repository"));
     let agent = server.agent();
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
@@ -125,7 +125,7 @@ fn a_dead_agents_session_expires() {
     assert_eq!(statuses, ["expired", "done"]);
 }
 
-/// A backup through a wire that is cut `cuts` times while it runs.
+/// A backup through a proxy that cuts its connections `cuts` times.
 fn back_up_over_a_bad_wire(server: &Server, agent: &Agent, disk: &Disk, cuts: u64) -> u64 {
     let proxy = Proxy::cutting(server.grpc(), 8 << 20, cuts);
     agent.through(proxy.address()).back_up("vm", &[disk.arg()]);
@@ -143,7 +143,7 @@ fn a_lost_connection_resumes_without_sending_durable_data_again() {
     let sent = back_up_over_a_bad_wire(&server, &agent, &disk, 3);
     assert_eq!(agent.read_back("vm"), disk.bytes());
     assert_eq!(agent.backups("vm").len(), 1);
-    // Each cut may lose what was not durable yet: an open container and what is in flight.
+    // Each cut may lose data that was not durable yet: an open container and data in flight.
     let allowed = (size as u64) + 3 * (48 << 20);
     assert!(sent < allowed, "{sent} bytes were sent for {size}");
     let row = &agent.report()[0];
@@ -170,6 +170,6 @@ fn one_server_a_data_folder() {
     assert!(said.contains("in use") && said.contains(data_dir.to_str().unwrap()), "{said}");
     server.agent().run(&["list"]).ok();
     server.kill();
-    // The lock of a dead process holds no one up.
+    // The lock of a dead process blocks nothing.
     Server::start(&data_dir).agent().run(&["list"]).ok();
 }

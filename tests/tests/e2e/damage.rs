@@ -1,4 +1,4 @@
-//! Damaged containers: named, contained, and healed by the next backup of the data they held.
+//! Damaged containers: named, contained, and healed by the next backup of their data.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub(super) struct Scene {
     pub(super) other: Disk,
 }
 
-/// Two VMs in a repository that is at rest.
+/// Two VMs in a repository without a running task.
 pub(super) fn scene() -> Scene {
     let folder = tempdir().unwrap();
     let data_dir = folder.path().join("repository");
@@ -29,7 +29,7 @@ pub(super) fn scene() -> Scene {
     Scene { _folder: folder, data_dir, harmed, other }
 }
 
-/// The first data container: the first VM's, for containers are filled by one stream.
+/// The first data container: the first VM's, as each container is filled by one stream.
 pub(super) fn victim(scene: &Scene) -> Container {
     let by_age = |container: &Container| std::fs::metadata(&container.path).unwrap().modified().unwrap();
     let oldest = containers_of(&scene.data_dir, Class::Data).into_iter().min_by_key(by_age);
@@ -53,7 +53,7 @@ fn damaged_data_is_named_contained_and_healed(damage: impl FnOnce(&Container)) {
     let to = scene.data_dir.with_file_name("restored.raw");
     let ran = agent.run(&["restore", "latest", "--vm", "harmed", "--to", to.to_str().unwrap()]);
     ran.fails(5, &["harmed"]);
-    // No one else is harmed.
+    // Other VMs are unaffected.
     agent.run(&["verify", "latest", "--vm", "other"]).ok();
     assert_eq!(agent.read_back("other"), scene.other.bytes());
     // The next backup of the same data stores it anew, under whatever name, and both restore.
@@ -62,14 +62,14 @@ fn damaged_data_is_named_contained_and_healed(damage: impl FnOnce(&Container)) {
     agent.run(&["verify", "latest", "--vm", "harmed"]).ok();
 }
 
-/// What a restore point cannot give back, as `list --json` says, by restore point.
+/// Bytes that each restore point has lost, from `list --json`.
 pub(super) fn damaged_bytes(agent: &holdfast_tests::Agent, vm: &str) -> Vec<u64> {
     let list = agent.run(&["list", "--vm", vm, "--json"]).ok().summary();
     let backups = list["backups"].as_array().unwrap().iter();
     backups.map(|backup| backup["damaged_bytes"].as_u64().unwrap()).collect()
 }
 
-/// Damage that a verification met: the list names what is lost, and the next backup heals it.
+/// Damage found by a verification: the list names what is lost, and the next backup heals it.
 #[test]
 fn rot_that_was_met_is_named_and_healed() {
     let scene = scene();
@@ -99,7 +99,7 @@ fn rot_that_was_met_is_named_and_healed() {
     assert!(status.success() && said.contains("healed"), "{said}");
 }
 
-/// A check says in words of restores what is lost.
+/// A check reports lost data in terms of restores.
 #[test]
 fn a_check_names_the_bytes_that_are_lost() {
     let scene = scene();
@@ -115,8 +115,8 @@ fn a_flipped_bit_in_a_payload() {
     damaged_data_is_named_contained_and_healed(|container| container.flip_bit(container.len / 2));
 }
 
-/// Header, directory and footer are needed to rely on a container, not to read it: restores work, a check says what
-/// is wrong, and a repair writes it anew.
+/// Header, directory and footer are needed to rely on a container, not to read it: restores work, a check reports the
+/// damage, and a repair rewrites it.
 fn damage_outside_the_regions_loses_nothing(damage: impl FnOnce(&Container)) {
     let scene = scene();
     let container = victim(&scene);
@@ -172,8 +172,8 @@ fn a_container_that_is_gone() {
     damaged_data_is_named_contained_and_healed(|container| std::fs::remove_file(&container.path).unwrap());
 }
 
-/// A whole restore is not lost to one damaged chunk: the rest comes back, with a map of what does not, and never as
-/// if all were well.
+/// A whole restore does not fail for one damaged chunk: the rest is restored, with a map of the bad ranges, and never
+/// as if all were well.
 #[test]
 fn a_restore_keeps_going_past_damage() {
     let scene = scene();
@@ -209,7 +209,7 @@ fn a_restore_keeps_going_past_damage() {
     assert!(map.contains(&format!("{offset:#010X}  {len:#010X}  -\n")) && map.contains(stem), "{map}");
     assert!(!folder.join("other.raw.bad-ranges").exists());
 
-    // Skipped, an existing file keeps what it holds.
+    // Skipped ranges of an existing file are unchanged.
     let kept = folder.join("kept.raw");
     std::fs::write(&kept, vec![0xEE; expected.len()]).unwrap();
     let map = folder.join("map");
@@ -220,7 +220,7 @@ fn a_restore_keeps_going_past_damage() {
     expected[offset..offset + len].fill(0xEE);
     assert!(std::fs::read(&kept).unwrap() == expected && map.exists());
 
-    // Into a pipe they are zeros, in their place.
+    // In a pipe they are zeros, at their place.
     let pipe = agent.run(&[
         "restore",
         "latest",
@@ -290,16 +290,17 @@ fn an_index_that_is_lost_is_made_again() {
     assert!(status.success(), "{said}");
 }
 
-/// The agent learns it while it sends, or at the commit; either way its next session must not find the VM busy.
+/// The agent learns it while it sends, or at the commit; in both cases its next session must not find the VM busy.
 #[test]
 fn damage_found_while_a_backup_runs_makes_the_agent_start_again() {
     let folder = tempdir().unwrap();
-    // An agent held up for long is not a dead one, and a session that failed is not waited for.
+    // A delayed agent is not a dead one, and a failed session is not waited for.
     let server = Server::options().arg("--lease-secs=3600").start(&folder.path().join("repository"));
     let agent = server.agent();
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 40 << 20);
     agent.back_up("vm", &[disk.arg()]);
-    // The last extents are new, so that the backup sends for a while after it was told what has not changed.
+    // The last extents are new, so that the backup still sends for a while after it was told which extents are
+    // unchanged.
     let mut bytes = disk.bytes();
     let tail = Disk::of_noise(folder.path().join("tail.raw"), 2, 24 << 20).bytes();
     let from = bytes.len() - tail.len();
@@ -309,7 +310,7 @@ fn damage_found_while_a_backup_runs_makes_the_agent_start_again() {
     let proxy = Proxy::holding(server.grpc(), 6 << 20);
     let run = agent.through(proxy.address()).start(&["backup", "--vm", "vm", disk.arg()]);
     super::crash::wait_until_sending_more_than(&server, known.len(), 1 << 20);
-    // In what has not changed.
+    // In the unchanged part.
     for container in &known {
         container.flip_bit(container.len / 4);
     }

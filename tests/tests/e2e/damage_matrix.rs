@@ -1,8 +1,8 @@
-//! The damage matrix for files outside the volume, and for whole folders, with the real server: what a start comes
-//! to, twice, and that everything is whole again with the bytes back. Files of the volume are in the engine's matrix.
+//! The damage matrix for files outside the volume, and for whole folders, with the real server: the result of a start,
+//! twice, and that everything is whole again once the bytes are back. Files of the volume are in the engine's matrix.
 //!
-//! A start that refuses says which file is wrong, ends with a documented exit code (never by a signal or a panic),
-//! and changes nothing that matters. docs/operations/damage.md has both tables in words.
+//! A start that refuses names the file, ends with a documented exit code (never by a signal or a panic), and changes
+//! nothing that matters. docs/operations/damage.md has both tables in words.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use holdfast_tests::repository::copy_folder;
 use holdfast_tests::{Disk, Server};
 use tempfile::{TempDir, tempdir};
 
-/// What happens to a file, or to a folder with all that is in it.
+/// Damage to a file, or to a folder with its contents.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// A bit of the first bytes, which say what kind of file it is.
+    /// Flips a bit of the first bytes, which identify the kind of file.
     Flip,
     Truncate,
     Empty,
     Delete,
     Garbage,
-    /// The copy of it made before the last backup.
+    /// Restores the copy of it made before the last backup.
     Stale,
 }
 use Fault::{Delete, Empty, Flip, Garbage, Stale, Truncate};
@@ -66,7 +66,7 @@ const MATRIX: &[(&str, Fault, Start)] = &[
 struct Scene {
     _folder: TempDir,
     data_dir: PathBuf,
-    /// A copy of all of it, made while it was at rest.
+    /// A copy of everything, made while the server was stopped.
     sound: PathBuf,
     stale: PathBuf,
     disks: [Disk; 2],
@@ -79,7 +79,7 @@ fn scene() -> Scene {
     let (sound, stale) = (folder.path().join("sound"), folder.path().join("stale"));
     let mut token = String::new();
     let disks = ["web", "db"].map(|vm| {
-        // What there was before this backup: in the end, before the last.
+        // The state before this backup: in the end, before the last.
         drop(fs::remove_dir_all(&stale));
         if data_dir.exists() {
             copy_folder(&data_dir, &stale);
@@ -116,7 +116,7 @@ fn spoil(path: &Path, fault: Fault) {
 }
 
 impl Scene {
-    /// Puts every byte back.
+    /// Restores every byte.
     fn bring_back(&self) {
         fs::remove_dir_all(&self.data_dir).unwrap();
         copy_folder(&self.sound, &self.data_dir);
@@ -147,7 +147,7 @@ impl Scene {
                     }
                 }
                 (Err((status, said)), Refuses(code, word)) => {
-                    // No code: it was ended by a signal. 101: it panicked.
+                    // No code: it was killed by a signal. 101: it panicked.
                     if status.code() != Some(code) || !said.contains(word) || said.contains("panicked") {
                         wrong += &format!("start {round}: {status}, not {code} with {word:?}: {said}; ");
                     }
@@ -194,7 +194,7 @@ fn lock_and_folders() {
     run(|file| file != "catalog.db" && !file.starts_with("tls/"));
 }
 
-/// The catalog's log as a kill leaves it. What it alone holds is on the volume, too, as far as it is about restore points.
+/// The catalog's log as a kill leaves it. Restore points that only the log has are on the volume, too.
 #[test]
 fn the_catalogs_log() {
     let scene = scene();
@@ -214,7 +214,7 @@ fn the_catalogs_log() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// A setting that is not understood is never taken for its default.
+/// A setting that cannot be parsed is never replaced by its default.
 #[test]
 fn the_configuration_file() {
     let folder = tempdir().unwrap();
@@ -230,7 +230,7 @@ fn the_configuration_file() {
         assert!(said.contains("server.toml") && !said.contains("panicked"), "{fault:?}: {said}");
         fs::write(&config, sound).unwrap();
     }
-    // Nothing in it asks for nothing.
+    // Without contents it sets nothing.
     spoil(&config, Empty);
     drop(start().unwrap());
 }

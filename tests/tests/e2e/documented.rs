@@ -1,6 +1,6 @@
-//! What the documents show works: every command in a shell block of README.md, CONTRIBUTING.md and `docs/` is run
-//! by the real programs, with small disks and numbers in place of the reader's; every command that is only
-//! mentioned must exist with the options it is mentioned with.
+//! The documents are correct: every command in a shell block of README.md, CONTRIBUTING.md and `docs/` is run by the
+//! real programs, with small disks and numbers in place of the reader's; every command that is only mentioned must
+//! exist with the options it is mentioned with.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt as _;
@@ -15,7 +15,7 @@ use holdfast_tests::web::get;
 use holdfast_tests::{Disk, Server, program, tools, wait_for, xtask};
 use tempfile::{TempDir, tempdir};
 
-/// Options whose value is the reader's, and a value for here. Addresses are those of the test's own server.
+/// Options whose values depend on the reader, and values for the tests. Addresses are those of the test's own server.
 const VALUES: [(&str, &str); 8] = [
     ("--grpc", "127.0.0.1:0"),
     ("--http", "127.0.0.1:0"),
@@ -38,26 +38,26 @@ const FOLDERS: [(&str, &str); 7] = [
     ("/tmp", "output"),
 ];
 
-/// Words that stand for something of the reader's.
+/// Words that stand for things of the reader's.
 const CORPUS_WORD: &str = "DIR";
 const EARLIER_WORD: &str = "FILE";
 const BACKUP_WORD: &str = "BACKUP";
 
-/// Figures that the benchmark that is shown first leaves behind.
+/// Results file of the first benchmark that is shown.
 const RESULTS: &str = "output/holdfast-bench/results.tsv";
 
 /// Development commands that are not run here, because they build other profiles, take minutes, need a machine of
-/// their own (root, network namespaces, a TUN device) or are what runs this test. They must exist all the same.
+/// their own (root, network namespaces, a TUN device) or run this test. They must still exist.
 const NOT_RUN: [&[&str]; 4] = [&["demo"], &["test"], &["fix"], &["bench", "wan"]];
 
-/// What `cargo xtask bench` says when it ran to its end and a figure was not reached: not here, in debug builds and with
-/// small disks.
+/// Messages of `cargo xtask bench` when it finished but missed a target, as is likely here, in debug builds and
+/// with small disks.
 const NOT_REACHED: [&str; 2] = ["took longer than", "targets missed"];
 
-/// The user that the server runs as, where there may be one.
+/// The user that the server runs as, if the test may choose one.
 const USER: u32 = 54_321;
 
-/// How the reader's server is set up, and who types the commands.
+/// Setup of the reader's server, and the user who types the commands.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
     /// Root, beside a server of another user; otherwise the server's user.
@@ -69,7 +69,7 @@ pub(super) struct Setting {
 impl Setting {
     const ONE_USER: Self = Self { as_root: false, with_bucket: false };
 
-    /// All that this machine allows.
+    /// All setups that this machine allows.
     pub(super) fn all() -> Vec<Self> {
         let users: &[bool] = if is_root() {
             &[false, true]
@@ -86,7 +86,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A server with a VM, as the reader of one block has it.
+/// A server with a VM, in the state that the reader of one block has.
 pub(super) struct Scene {
     pub(super) folder: TempDir,
     pub(super) server: Option<Server>,
@@ -120,7 +120,7 @@ impl Scene {
         scene
     }
 
-    /// The settings of the server, which name the bucket.
+    /// Writes the settings of the server, which name the bucket.
     fn configure(&self) {
         let mut text = String::new();
         if let Some(bucket) = &self.bucket {
@@ -140,7 +140,7 @@ impl Scene {
         self.folder.path().join("settings/server.toml")
     }
 
-    /// Returns the folder that stands for one of the reader's machine.
+    /// Returns the folder that stands in for one of the reader's machine.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -149,7 +149,7 @@ impl Scene {
         self.server.as_ref().unwrap()
     }
 
-    /// As its unit starts it.
+    /// Options of the server, as in its unit.
     fn options(&self) -> Options {
         let options = Server::options().args(&["--config", self.config().to_str().unwrap()]);
         if is_root() { options.user(USER) } else { options }
@@ -159,7 +159,7 @@ impl Scene {
         self.try_start().unwrap();
     }
 
-    /// Starts the server, or returns what it said.
+    /// Starts the server, or returns its output.
     pub(super) fn try_start(&mut self) -> Result<(), String> {
         let server = self.options().try_start(&self.path("repository"));
         self.server = Some(server.map_err(|(_, said)| said)?);
@@ -178,7 +178,7 @@ impl Scene {
         assert!(status.success(), "{said}");
     }
 
-    /// Waits until the bucket has all that is here.
+    /// Waits until the bucket has everything that is here.
     pub(super) fn wait_for_copies(&self) {
         let Some(bucket) = &self.bucket else { return };
         let blobs = self.path("repository/blobs");
@@ -190,7 +190,7 @@ impl Scene {
         });
     }
 
-    /// A command as the user who types it.
+    /// Runs a command as the user who types it.
     fn typed(&self, mut command: std::process::Command) -> std::process::Command {
         if is_root() && !self.setting.as_root {
             command.uid(USER).gid(USER);
@@ -199,7 +199,7 @@ impl Scene {
         command
     }
 
-    /// `holdfast-server`, told of the settings. `place`: where in the bucket, and in which folder.
+    /// A `holdfast-server` command with the settings. `place`: path of the data folder, and prefix in the bucket.
     fn maintain(&self, place: &str, args: &[String]) -> std::process::Command {
         let mut command = program("holdfast-server");
         command.args(args).env("HOLDFAST_CONFIG", self.config());
@@ -210,7 +210,7 @@ impl Scene {
         self.typed(command)
     }
 
-    /// Runs a command as the document shows it.
+    /// Runs a command as shown in the document.
     pub(super) fn run(&mut self, command: &Command) -> Result<(), String> {
         let args = self.stand_in(command)?;
         match (command.program.as_str(), args.first().map_or("", String::as_str)) {
@@ -220,7 +220,7 @@ impl Scene {
                 Ok(())
             }
             ("systemctl", "start") => {
-                // A block that made a new data folder has started it already.
+                // A block that created a new data folder has started it already.
                 if self.server.is_none() {
                     self.start();
                 }
@@ -237,7 +237,7 @@ impl Scene {
         }
     }
 
-    /// The address is this server's, whatever the document calls it.
+    /// Sends a request to this server, whatever address the document has.
     fn ask(&self, args: &[String]) -> Result<(), String> {
         let url = args.iter().find_map(|arg| arg.strip_prefix("https://")).ok_or("no address")?;
         let path = url.find('/').and_then(|at| url.get(at..)).ok_or("no path")?;
@@ -245,7 +245,7 @@ impl Scene {
         if answer.status == 200 { Ok(()) } else { Err(format!("{}: {}", answer.status, answer.text())) }
     }
 
-    /// A server of its own with the same options; where it listens and keeps its data is the harness's.
+    /// Starts a separate server with the same options; the harness sets its addresses and data folder.
     fn serve(&self, args: &[String]) -> Result<(), String> {
         let (mut options, mut rest) = (Server::options(), args.iter().skip(1));
         if is_root() && !self.setting.as_root {
@@ -263,7 +263,7 @@ impl Scene {
         if status.success() { Ok(()) } else { Err(said) }
     }
 
-    /// Of an encrypted repository at rest.
+    /// Runs a key command on an encrypted repository without a server.
     fn key(&self, args: &[String]) -> Result<(), String> {
         if !self.path("encrypted").exists() {
             self.encrypted_server()?;
@@ -288,8 +288,8 @@ impl Scene {
         if status.success() { Ok(()) } else { Err(said) }
     }
 
-    /// Recovers a copy of the volume as it is now, beside the server: the rest of the block is about tokens of one that
-    /// runs. With a bucket the copy lacks what lies there.
+    /// Recovers a copy of the current volume, beside the server: the rest of the block is about tokens of a running
+    /// one. With a bucket the copy lacks data that the bucket has.
     fn recover(&self, args: &[String]) -> Result<(), String> {
         self.wait_for_copies();
         let lost = self.path("lost/blobs");
@@ -322,7 +322,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The server starts again, whichever user worked on its folders.
+    /// Checks that the server starts again, whichever user worked on its folders.
     pub(super) fn ends_well(mut self) -> Result<(), String> {
         if self.server.is_some() {
             self.stop();
@@ -337,7 +337,7 @@ impl Scene {
         started.map(|server| drop(server.stop())).map_err(|(_, said)| format!("{:?}: {said}", self.setting))
     }
 
-    /// The command's arguments with everything of the reader's replaced.
+    /// Replaces everything of the reader's in the command's arguments.
     fn stand_in(&self, command: &Command) -> Result<Vec<String>, String> {
         let mut args: Vec<String> = Vec::new();
         for arg in &command.args {
@@ -354,7 +354,7 @@ impl Scene {
         Ok(args)
     }
 
-    /// An argument with paths of this test; several for a `*`.
+    /// Replaces paths in an argument by those of this test; a `*` may expand to several.
     fn here(&self, arg: &str) -> Result<Vec<String>, String> {
         let (name, path) = match arg.split_once('=') {
             Some((name, path)) => (format!("{name}="), path),
@@ -374,7 +374,7 @@ impl Scene {
     }
 }
 
-/// Disks as `cargo xtask bench --corpus` expects them, small.
+/// Creates small disks in the layout of `cargo xtask bench --corpus`.
 fn corpus(folder: &Path) -> String {
     let corpus = folder.join("output/corpus");
     std::fs::create_dir_all(&corpus).unwrap();
@@ -388,7 +388,7 @@ fn unknown(word: &str) -> String {
     format!("{word} is the reader's: say in tests/tests/e2e/documented.rs what stands for it here")
 }
 
-/// `BACKUP`, `N`, `DIR`, `[NAME=]PATH`: nothing that a program would be given.
+/// Returns true for `BACKUP`, `N`, `DIR`, `[NAME=]PATH`: words that no program would be given.
 fn is_placeholder(arg: &str) -> bool {
     arg.starts_with('[') || arg.starts_with(char::is_uppercase) && !arg.chars().any(char::is_lowercase)
 }
@@ -401,7 +401,7 @@ fn done(output: &Output) -> Result<(), String> {
     Err(format!("{}\n{}", output.status, said.concat()))
 }
 
-/// Panics with everything that went wrong.
+/// Panics with all failures, if there are any.
 fn report(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} documented commands do not work:\n\n{}", wrong.len(), wrong.join("\n\n"));
 }
@@ -420,7 +420,7 @@ fn begins(command: &Command, words: &[&str]) -> bool {
 
 fn is_run(command: &Command) -> bool {
     let not_run = is_for_developers(command) && NOT_RUN.iter().any(|words| begins(command, words));
-    // Of a request the address counts; its token is never shown.
+    // Of a request only the address is compared; its token is never shown.
     let whole = command.program == "curl" || !command.is_abridged();
     command.block.is_some() && whole && !not_run
 }
@@ -461,7 +461,7 @@ fn commands_shown_to_developers_run() {
     let mut failures = Vec::new();
     let mut ran_already = BTreeSet::new();
     for command in commands().into_iter().filter(|command| is_run(command) && is_for_developers(command)) {
-        // Installed by the command itself, where it may; a test installs nothing.
+        // The command installs it if allowed; a test installs nothing.
         if command.args.iter().any(|arg| arg == "details") && tools::find("curl").is_none() {
             continue;
         }
@@ -490,7 +490,7 @@ fn commands_mentioned_exist() {
     report(&failures.collect::<Vec<_>>());
 }
 
-/// Its words up to the first option must lead to a help text, which must have every option.
+/// Its words up to the first option must lead to a help text, which must contain every option.
 fn exists(command: &Command) -> Result<(), String> {
     let mut run = if is_for_developers(command) { xtask() } else { program(&command.program) };
     let words = command.args.iter().take_while(|arg| !arg.starts_with('-') && !arg.contains('…'));

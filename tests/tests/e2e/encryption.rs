@@ -1,5 +1,5 @@
-//! An encrypted repository: it works as any other, its volume tells nothing, and what opens it can be lost, changed and
-//! brought back.
+//! An encrypted repository: it works like any other, its volume reveals nothing, and its secrets can be lost, changed
+//! and recovered.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -24,7 +24,7 @@ const JOB: &str = "nightly-and-secret";
 const NAMESPACE: &str = "tenant-of-floor-9";
 const DISK: &str = "vault-drive";
 
-/// A repository at rest with one VM of a namespace.
+/// A repository without a running server, with one VM of a namespace.
 struct Scene {
     folder: TempDir,
     data_dir: PathBuf,
@@ -45,7 +45,7 @@ impl Scene {
         Self::new(&["--encrypt"])
     }
 
-    /// One more backup, by a server of its own.
+    /// Makes one more backup, with a separate server.
     fn add(&self, serve: &[&str]) {
         let is_new = !self.data_dir.exists();
         let server = Server::options().args(serve).start(&self.data_dir);
@@ -66,7 +66,7 @@ impl Scene {
         self.data_dir.join("repository.key")
     }
 
-    /// `holdfast-server key …`, which must succeed; what it said.
+    /// Runs `holdfast-server key …`, which must succeed; returns its output.
     fn key(&self, args: &[&str]) -> String {
         let (status, said) = maintain(&self.data_dir, "key", args);
         assert!(status.success(), "key {args:?}: {status}\n{said}");
@@ -78,21 +78,21 @@ impl Scene {
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error} in {said}"))
     }
 
-    /// A kit, in a file.
+    /// Exports a kit to a file.
     fn export_kit(&self, name: &str) -> PathBuf {
         let kit = self.path(name);
         fs::write(&kit, self.key(&["export-kit"])).unwrap();
         kit
     }
 
-    /// The newest restore point is the disk as it is now.
+    /// Asserts that the newest restore point equals the current disk.
     fn restores(&self) {
         let server = Server::start(&self.data_dir);
         assert_same(&self.disk.bytes(), &read_back(&server, "latest"));
         stop(server);
     }
 
-    /// Whether the server starts, the exit code and what it says if not.
+    /// Asserts that the server refuses to start, with these words in its output.
     fn refuses(&self, serve: &[&str], words: &[&str]) {
         let (status, said) = Server::options().args(serve).try_start(&self.data_dir).unwrap_err();
         assert_eq!(status.code(), Some(4), "{said}");
@@ -101,7 +101,7 @@ impl Scene {
         }
     }
 
-    /// Those of the volume whose path has `part`.
+    /// Files of the volume whose path contains `part`.
     fn blobs(&self, part: &str) -> Vec<PathBuf> {
         let all = files(&self.data_dir.join("blobs"));
         all.into_iter().filter(|path| path.to_string_lossy().contains(part)).collect()
@@ -126,7 +126,7 @@ fn contains(text: &[u8], wanted: &[u8]) -> bool {
     text.windows(wanted.len()).any(|window| window == wanted)
 }
 
-/// Which of `wanted` are somewhere in the volume: in a file, or in a file's or folder's name.
+/// Returns those of `wanted` that occur anywhere in the volume: in a file, or in a file's or folder's name.
 fn found<'a>(scene: &Scene, wanted: &'a [(&'a str, Vec<u8>)]) -> Vec<&'a str> {
     let blobs = scene.data_dir.join("blobs");
     let paths = files(&blobs);
@@ -149,7 +149,7 @@ fn secrets() -> Vec<(&'static str, Vec<u8>)> {
 fn nothing_that_was_backed_up_is_found_on_the_volume() {
     let secrets = secrets();
     let all: Vec<&str> = secrets.iter().map(|(what, _)| *what).collect();
-    // The search finds what there is to find.
+    // The search finds plain occurrences.
     assert_eq!(found(&Scene::new(&[]), &secrets), all);
     let scene = Scene::encrypted();
     assert_eq!(found(&scene, &secrets), Vec::<&str>::new());
@@ -176,7 +176,7 @@ fn an_encrypted_repository_lives_as_another() {
         assert!(status.success(), "{command}: {status}\n{said}");
     }
     scene.restores();
-    // As a power cut leaves it.
+    // As after a power cut.
     let server = Server::start(&scene.data_dir);
     server.kill();
     scene.restores();
@@ -197,12 +197,12 @@ fn a_missing_or_wrong_key_names_the_one_that_is_wanted() {
         assert_eq!(status.code(), Some(4), "{command:?}: {said}");
         assert!(said.contains(&wanted), "{command:?}: {said}");
     }
-    // Another repository's.
+    // From another repository.
     let other = Scene::encrypted();
     fs::copy(other.key_file(), scene.key_file()).unwrap();
     scene.refuses(&[], &[&wanted, "does not open it"]);
     fs::remove_file(scene.key_file()).unwrap();
-    // Something else than what opens it.
+    // A secret of another kind.
     let passphrase = scene.path("passphrase");
     fs::write(&passphrase, "correct horse battery staple\n").unwrap();
     scene.refuses(&["--key-passphrase-file", passphrase.to_str().unwrap()], &[&wanted, "passphrase"]);
@@ -234,7 +234,7 @@ fn a_command_opens_a_repository_from_its_first_start_on() {
     let server = Server::options().args(&command[1..]).start(&scene.data_dir);
     assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
     stop(server);
-    // The volume does not show it.
+    // The volume does not reveal it.
     let text: Vec<u8> = scene.blobs("keys/").iter().flat_map(|path| fs::read(path).unwrap()).collect();
     assert!(!contains(&text, b"0123456789abcdef"));
 }
@@ -257,7 +257,7 @@ fn a_kit_recovers_what_lost_its_key_and_catalog() {
         assert_eq!(status.code(), Some(4), "{said}");
         assert!(!scene.data_dir.join("catalog.db").exists(), "{said}");
     }
-    // As someone types it who has the page: the words, in capitals.
+    // As typed from the page: the words, in capitals.
     let page = fs::read_to_string(&kit).unwrap();
     let words = page.split("-----").nth(2).unwrap().to_uppercase();
     let typed = scene.path("typed.txt");
@@ -286,7 +286,7 @@ fn a_rotation_ends_old_kits_and_data_restores() {
     let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", old.to_str().unwrap()]);
     assert_eq!(status.code(), Some(4), "{said}");
 
-    // New data gets new keys, what is there gets them from the running server, and then the old ones go.
+    // New data gets new keys, old data gets them from the running server, and then the old keys are dropped.
     scene.key(&["rotate", "--data-keys"]);
     let keys = scene.status()["data_keys"].clone();
     assert!(keys.as_array().unwrap().iter().all(|key| key["current"] == false), "{keys}");
@@ -302,7 +302,7 @@ fn a_rotation_ends_old_kits_and_data_restores() {
     assert!(status.success(), "{said}");
     scene.restores();
 
-    // A lost key file: a kit makes another, and the lost one is ended.
+    // A lost key file: a kit creates another, and the lost one is revoked.
     let kit = scene.export_kit("new.txt");
     let lost = scene.path("lost.key");
     fs::rename(scene.key_file(), &lost).unwrap();
@@ -326,7 +326,7 @@ fn flip(path: &Path, offset: u64) {
     file.write_all_at(&byte.map(|byte| byte ^ 0x10), offset).unwrap();
 }
 
-/// `check` ends with 5 and names the blob.
+/// Asserts that `check` ends with 5 and names the blob.
 fn check_names(scene: &Scene, path: &Path) {
     let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
     assert_eq!(status.code(), Some(5), "{said}");
@@ -352,7 +352,7 @@ fn changed_and_exchanged_blobs_are_found_and_named() {
     check_names(&scene, &points[0]);
     let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
     assert!(status.success(), "{said}");
-    // A server that is asked finds it, too.
+    // A running server finds it, too.
     flip(&data[0], 1 << 20);
     let server = Server::options().arg("--scrub-days=0").start(&scene.data_dir);
     let ran = server.agent().run(&["scrub", "--json"]);
@@ -362,7 +362,7 @@ fn changed_and_exchanged_blobs_are_found_and_named() {
     stop(server);
     flip(&data[0], 1 << 20);
 
-    // Containers, each whole and encrypted with the same key.
+    // Swapped containers, each intact and encrypted with the same key.
     let [first, second] = [&data[0], &data[1]].map(|path| fs::read(path).unwrap());
     fs::write(&data[0], &second).unwrap();
     fs::write(&data[1], &first).unwrap();
@@ -372,7 +372,7 @@ fn changed_and_exchanged_blobs_are_found_and_named() {
     fs::write(&data[1], &second).unwrap();
     let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
     assert!(status.success(), "{said}");
-    // One that is not encrypted in place of one that is.
+    // An unencrypted one in place of an encrypted one.
     let other = Scene::new(&[]);
     let plain = other.blobs(".data").remove(0);
     let name = data[0].to_string_lossy().trim_end_matches('-').to_owned();
@@ -384,7 +384,7 @@ fn changed_and_exchanged_blobs_are_found_and_named() {
 #[test]
 fn keys_that_went_away_are_missed() {
     let encrypted = Scene::encrypted();
-    // The oldest blobs of this one are not encrypted.
+    // The oldest blobs of this repository are not encrypted.
     let later = Scene::new(&[]);
     later.disk.put(0, b"changed");
     later.add(&["--encrypt"]);
@@ -401,7 +401,7 @@ fn keys_that_went_away_are_missed() {
     }
 }
 
-/// (K8) Of the two tables of keys one is enough, and the other is written anew.
+/// (K8) One of the two tables of keys is enough, and the other is rewritten.
 #[test]
 fn one_of_the_two_tables_of_keys_is_enough() {
     let scene = Scene::encrypted();
@@ -427,7 +427,7 @@ fn one_of_the_two_tables_of_keys_is_enough() {
     scene.restores();
 }
 
-/// Until everything is encrypted with the keys of today.
+/// Waits until everything is encrypted with the current keys.
 fn wait_until_converted(scene: &Scene) {
     wait_for("everything to be encrypted", || {
         let status = scene.status();
@@ -438,7 +438,7 @@ fn wait_until_converted(scene: &Scene) {
     });
 }
 
-/// Nothing but the keys and the repository's mark lies on the volume as it is.
+/// Asserts that nothing on the volume is plain but the keys and the repository's mark.
 fn nothing_lies_in_the_open(scene: &Scene) {
     let blobs = scene.data_dir.join("blobs");
     let plain = scene.blobs("").into_iter().filter(|path| !path.to_string_lossy().ends_with('-'));
@@ -449,7 +449,7 @@ fn nothing_lies_in_the_open(scene: &Scene) {
     );
 }
 
-/// Files whose bytes are not as mixed as noise is. Headers are told apart from what they stand before.
+/// Files whose bytes are less random than noise. Headers are tested separately from the rest.
 fn patterned(scene: &Scene) -> Vec<PathBuf> {
     let blobs = scene.data_dir.join("blobs");
     let is_patterned = |path: &PathBuf| {

@@ -1,5 +1,5 @@
-//! A namespace that is end-to-end encrypted: agents with its key share it as any other, the server keeps what it cannot
-//! read, and without the key there is nothing.
+//! An end-to-end encrypted namespace: agents with its key use it like any other, the server keeps data it cannot read,
+//! and without the key nothing can be read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(super) struct Scene {
     pub(super) key_id: String,
 }
 
-/// Makes a key; its file and id.
+/// Creates a key; returns its file and id.
 pub(super) fn new_key(folder: &Path, name: &str) -> (PathBuf, String) {
     let path = folder.join(name);
     let made =
@@ -35,7 +35,7 @@ pub(super) fn new_key(folder: &Path, name: &str) -> (PathBuf, String) {
     (path, summary["key_id"].as_str().unwrap().to_owned())
 }
 
-/// `holdfast-server namespace create`, which must succeed.
+/// Runs `holdfast-server namespace create`, which must succeed.
 pub(super) fn create(data_dir: &Path, name: &str, key_id: &str) {
     let (status, said) = maintain(data_dir, "namespace", &["create", name, "--end-to-end", key_id]);
     assert!(status.success(), "{said}");
@@ -52,7 +52,7 @@ impl Scene {
         Self { folder, server, agent, key, key_id }
     }
 
-    /// `holdfast ARGS…` in the namespace with this key.
+    /// Runs `holdfast ARGS…` in the namespace with this key.
     pub(super) fn with(&self, key: &Path, args: &[&str]) -> Ran {
         let key = key.to_str().unwrap();
         self.agent.run(&[args, &["--namespace", "vault", "--namespace-key", key]].concat())
@@ -95,7 +95,7 @@ fn agents_with_one_key_share_what_they_store_and_restore_it() {
     scene.with(&copy, &["backup", "--vm", "clone", disk.arg()]).ok();
     assert_eq!(container_bytes(scene.server.data_dir(), Class::Data), before, "a clone stores no data");
     assert_same(&disk.bytes(), &scene.read_back("latest", "clone"));
-    // What changes is all that the next backup sends.
+    // The next backup sends only the changes.
     let old = disk.bytes();
     disk.put(9 * MIB + 100, &noise(77, 1000));
     let second = scene.back_up("web", &disk);
@@ -106,7 +106,7 @@ fn agents_with_one_key_share_what_they_store_and_restore_it() {
     assert_same(&old, &scene.read_back(&points[1], "web"));
     let verified = scene.run(&["verify", &points[0], "--json"]).ok().summary();
     assert_eq!(verified["ok"], true);
-    // Every figure adds up as anywhere.
+    // All figures add up as usual.
     let rows = scene.agent.report();
     let stored: u64 = rows.iter().map(|row| row.number("post_lc")).sum();
     assert_eq!(stored, container_bytes(scene.server.data_dir(), Class::Data));
@@ -128,7 +128,7 @@ fn without_the_key_there_is_nothing() {
         scene.with(&other, args).fails(1, &[id, &other_id]);
     }
     assert!(!Path::new(to).exists(), "nothing is left of a restore that could not begin");
-    // A key is of no use elsewhere, and nothing goes there unencrypted or unreadable by mistake.
+    // A key does not work elsewhere, and no data goes there unencrypted or unreadable by mistake.
     let key = scene.key.to_str().unwrap();
     let elsewhere = ["--namespace", "default", "--namespace-key", key];
     scene
@@ -138,7 +138,7 @@ fn without_the_key_there_is_nothing() {
     scene.agent.back_up("web", &[disk.arg()]);
     scene.agent.run(&[&restore[..], &elsewhere].concat()).fails(1, &["not end-to-end encrypted"]);
     scene.with(&scene.folder.path().join("none"), &backup).fails(1, &["there is no key file"]);
-    // A command gives it as well, and so does the environment.
+    // A command may provide it as well, and so may the environment.
     let command = format!("cat '{key}'");
     let given = ["--namespace", "vault", "--namespace-key-command", &command];
     scene.agent.run(&[&restore[..], &given].concat()).ok();
@@ -161,7 +161,7 @@ fn nothing_of_what_was_backed_up_end_to_end_is_found_at_the_server() {
         .chunks(2)
         .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
         .collect();
-    // The plain names of its content are no less telling than the content.
+    // The plain fingerprints of its content would reveal as much as the content.
     let mut names =
         vec![blake3::hash(&disk.bytes()[..4 << 20]), blake3::hash(&disk.bytes()[4 << 20..8 << 20])];
     let mut wanted: Vec<(&str, Vec<u8>)> = Vec::new();
@@ -182,7 +182,7 @@ fn nothing_of_what_was_backed_up_end_to_end_is_found_at_the_server() {
     scene.back_up("web", &disk);
     scene.run(&["verify", "latest", "--vm", "web"]).ok();
     assert_eq!(found(&scene), Vec::<&str>::new());
-    // The search finds what there is to find: noise as it is, and digests in recipes, which are compressed or not.
+    // The search finds plain occurrences: noise as it is, and digests in recipes, which are compressed or not.
     scene.agent.back_up("plain", &[disk.arg()]);
     assert!(found(&scene).contains(&"noise"), "{:?}", found(&scene));
 }
@@ -215,7 +215,7 @@ fn what_goes_leaves_the_rest_and_the_server_proves_what_it_can() {
     }
     let (_, said) = maintain(&data_dir, "namespace", &["list"]);
     assert!(said.contains(&key_id), "{said}");
-    // Of nothing but the volume: what the points say of the namespace counts.
+    // From nothing but the volume: the points tell about the namespace.
     lose_all_but_blobs(&data_dir);
     let blobs = data_dir.join("blobs");
     let snapshots = blobs.join("snapshots");

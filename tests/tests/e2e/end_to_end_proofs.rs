@@ -1,5 +1,5 @@
-//! What only agents can prove of a namespace that is end-to-end encrypted: that it is, who says so, and what becomes of an
-//! agent with the key that lies.
+//! Proofs that only agents can give about an end-to-end encrypted namespace: that data is intact, who says so, and how
+//! a lying agent with the key is handled.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +27,8 @@ fn cipher(key: &Path) -> Cipher {
 }
 
 impl Scene {
-    /// An agent with the key stores something else under the name of the disk's first chunk, and asks for nothing.
+    /// Makes an agent with the key store other bytes under the fingerprint of the disk's first chunk, without
+    /// asking for any.
     fn poison(&self, disk: &Disk, seed: u64) -> usize {
         let bytes = disk.bytes();
         let cipher = cipher(&self.key);
@@ -64,7 +65,7 @@ impl Scene {
         piece.len as usize
     }
 
-    /// Reports every region of a VM's newest restore point as false.
+    /// Falsely reports every region of a VM's newest restore point as damaged.
     fn slander(&self, vm: &str) {
         use v1::read_disk_response::Kind;
         let backup = self.points(vm).remove(0);
@@ -122,7 +123,7 @@ fn a_poisoned_chunk_is_found_by_verify_and_sent_again_by_the_next_backup() {
     assert_eq!(scene.listed("web")["agent_verified"], serde_json::Value::Null, "damage proves nothing");
     assert_eq!(scene.listed("web")["damaged_bytes"], 0, "nor is it damage for the server");
     scene.run(&["verify", "--all"]).fails(5, &["2 DAMAGED"]);
-    // The next backup of the disk sends what was poisoned, and what is with it in its region.
+    // The next backup of the disk sends the poisoned chunk again, and the rest of its region.
     let again = scene.back_up("web", &disk);
     assert_eq!(again["new_bytes"], poisoned as u64, "{again}");
     scene.run(&verify).ok();
@@ -137,7 +138,7 @@ fn a_poisoned_chunk_is_found_by_verify_and_sent_again_by_the_next_backup() {
     assert!(said.contains("is end-to-end encrypted, so its content is proved only by agents"), "{said}");
 }
 
-/// (N5) What is there stays, whatever else is sent under its name.
+/// (N5) An existing chunk stays, whatever else is sent under its fingerprint.
 #[test]
 fn what_is_there_is_not_poisoned_afterwards() {
     let scene = Scene::new();
@@ -150,7 +151,7 @@ fn what_is_there_is_not_poisoned_afterwards() {
     assert_same(&disk.bytes(), &scene.read_back("latest", "web"));
 }
 
-/// (N8) Noise under the name of what was reported without reason does not open: another copy is asked for.
+/// (N8) Noise sent in place of a falsely reported chunk does not open: another copy is requested.
 #[test]
 fn what_does_not_open_is_taken_out_of_another_copy() {
     let scene = Scene::new();
@@ -164,7 +165,7 @@ fn what_does_not_open_is_taken_out_of_another_copy() {
     assert!(container_bytes(scene.server.data_dir(), Class::Data) > before, "it was sent again");
     scene.agent.run(&["reclaim"]).ok();
     scene.run(&["verify", "latest", "--vm", "web"]).ok();
-    // In order, and not.
+    // In order, and in disorder.
     assert_same(&disk.bytes(), &scene.read_back("latest", "web"));
     let out = scene.folder.path().join("out.raw");
     scene.run(&["restore", "latest", "--vm", "web", "--to", out.to_str().unwrap()]).ok();
@@ -195,7 +196,7 @@ fn verify_all_reads_what_is_due_and_says_so_in_one_line() {
     assert_eq!(scene.run(&[&due[..], &["--json"]].concat()).ok().summary()["sound"], 0);
     let points = scene.run(&[&due[..], &["--every-point", "--json"]].concat()).ok().summary();
     assert_eq!((&points["sound"], &points["verified_before"]), (&1.into(), &2.into()), "{points}");
-    // Wherever it is looked up.
+    // In every lookup.
     let listed = scene.listed("db");
     assert_eq!(listed["end_to_end"], true);
     assert!(listed["agent_verified"].is_string() && listed["vm_agent_verified"].is_string(), "{listed}");
@@ -209,7 +210,7 @@ fn verify_all_reads_what_is_due_and_says_so_in_one_line() {
         namespaces.contains("agents verified all of its 2 VMs") || namespaces.contains("Agents verified"),
         "{namespaces}"
     );
-    // Who may not read them is told that they are not its own.
+    // Users who may not read them learn that they are not their own.
     let stranger = scene.server.token_with("stranger", &["--role", "backup", "--namespace", "vault"]);
     let key = scene.key.to_str().unwrap();
     let left =
@@ -262,7 +263,7 @@ fn a_key_that_is_wrapped_needs_its_passphrase() {
     assert!(fs::read_to_string(&fresh).unwrap().starts_with("holdfast-wrapped-key-1 "));
 }
 
-/// The details of what is sealed are those of the same data in the open, but for what sealing adds.
+/// Details of encrypted data equal those of the same data unencrypted, except for the overhead.
 #[test]
 fn compression_details_are_exact_end_to_end() {
     let scene = Scene::new();
@@ -302,7 +303,7 @@ fn compression_details_are_exact_end_to_end() {
     assert_eq!(stored, container_bytes(scene.server.data_dir(), Class::Data), "to the byte");
 }
 
-/// What the server would have to decode is refused in words.
+/// Requests that would need decoding by the server are refused with an explanation.
 #[test]
 fn ranges_are_refused_where_the_server_cannot_decode() {
     let scene = Scene::new();

@@ -1,5 +1,5 @@
-//! Many VMs with the same new data at the same moment: it is stored once, by any of them, and no backup depends on
-//! another that breaks off.
+//! Many VMs with the same new data at the same moment: it is stored once, by any of them, and no backup fails because
+//! another is cut off.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use tempfile::{TempDir, tempdir};
 
 const DISK_BYTES: usize = 16 << 20;
 
-/// Three extents of noise, and what they are wrapped in, are less.
+/// More than three extents of noise with their framing.
 const HELD_NEAR_END_AT_BYTES: u64 = 13 << 20;
 
-/// What a disk is made of is told in less, and more than that was not sent when an agent was held near its end.
+/// More than the description of a disk, and less than the data sent by an agent that is held near its end.
 const PART_BYTES: u64 = 1 << 20;
 
-/// An agent's connection and first question fit, and its whole disk's do not.
+/// Enough for an agent's connection and first query, and not for those of its whole disk.
 const HELD_AT_BYTES: u64 = 16 << 10;
 
 /// Bytes of a repository in which these VMs were backed up one after another.
@@ -34,7 +34,7 @@ fn one_after_another(data_dir: &Path, vms: &[String], disk: &Disk) -> u64 {
     container_bytes(data_dir, Class::Data)
 }
 
-/// At most 2 % more than that.
+/// Asserts that at most 2 % more are stored.
 fn assert_stored_once(server: &Server, alone: u64) {
     let stored = container_bytes(server.data_dir(), Class::Data);
     assert!(stored * 100 <= alone * 102, "{stored} bytes are stored, {alone} one after another");
@@ -54,7 +54,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("vm-{number}")).collect()
 }
 
-/// Starts a backup of a VM through a wire of its own.
+/// Starts a backup of a VM through its own proxy.
 fn start_through(proxy: &Proxy, agent: &Agent, vm: &str, disk: &Disk) -> Running {
     agent.through(proxy.address()).start(&["backup", "--vm", vm, disk.arg()])
 }
@@ -76,7 +76,7 @@ fn eight_clones_at_the_same_moment() {
     let proxies: Vec<_> = vms.iter().map(|_| Proxy::holding(server.grpc(), HELD_AT_BYTES)).collect();
     let runs: Vec<_> =
         proxies.iter().zip(&vms).map(|(proxy, vm)| start_through(proxy, &agent, vm, &disk)).collect();
-    // All of them have begun and none has sent its data.
+    // All of them have begun, and none has sent its data.
     proxies.iter().for_each(|proxy| wait_until_held(proxy, HELD_AT_BYTES));
     proxies.iter().for_each(Proxy::release);
     let ended: Vec<_> = runs.into_iter().map(Running::wait).collect();
@@ -93,7 +93,7 @@ fn eight_clones_at_the_same_moment() {
     assert_sound(server);
 }
 
-/// How much of its disk the server knows a VM's backup to be made of.
+/// Bytes of its disk that a VM's backup has described to the server so far.
 fn described_bytes(server: &Server, vm: &str) -> Option<u64> {
     let activity = get(server, "/api/v1/activity", &server.admin_token()).json();
     let sessions = activity.get("sessions").and_then(Value::as_array).expect("a list").clone();
@@ -101,8 +101,8 @@ fn described_bytes(server: &Server, vm: &str) -> Option<u64> {
     Some(session.get("bytes_done").and_then(Value::as_u64).expect("a number"))
 }
 
-/// A backup that is held while it sends its disk's last extent of 4 MiB, and its wire: by then it was asked for all that the
-/// disk is made of, however slow it was in asking.
+/// A backup that is held while it sends its disk's last extent of 4 MiB, and its proxy: by then it was asked for all
+/// of the disk's chunks, however slow its queries were.
 fn held_near_its_end(server: &Server, vm: &str, disk: &Disk) -> (Proxy, Running) {
     let proxy = Proxy::holding(server.grpc(), HELD_NEAR_END_AT_BYTES);
     let run = start_through(&proxy, &server.agent(), vm, disk);
@@ -110,7 +110,7 @@ fn held_near_its_end(server: &Server, vm: &str, disk: &Disk) -> (Proxy, Running)
     (proxy, run)
 }
 
-/// Agents and servers look after a silent wire when 20 seconds have passed, and give it up after as many again; a chunk is
+/// Agents and servers probe a silent connection after 20 seconds, and close it after as many again; a chunk is
 /// waited for a minute.
 const SILENCE: Duration = Duration::from_secs(35);
 
@@ -118,16 +118,17 @@ const SILENCE: Duration = Duration::from_secs(35);
 struct CountedOn {
     server: Server,
     disk: Disk,
-    /// Each with its wire, in the order of the VMs.
+    /// Backups with their proxies, in the order of the VMs.
     others: Vec<(Proxy, Running)>,
     _folder: TempDir,
 }
 
-/// Kills the agent "killed" when the server has told the backups of `vms` that another one brings what they lack: they have
-/// described their whole disk, and sent hardly anything. `wire` is what they are backed up over, with `more` arguments.
+/// Kills the agent "killed" once the server has told the backups of `vms` that another one sends the chunks they lack:
+/// they have described their whole disk, and sent hardly anything. `wire` creates the proxies of these backups, with
+/// `more` arguments.
 ///
-/// Begins anew as long as the machine stood still for so long that the server may have given the agent up before: then
-/// others are told to send.
+/// Starts over if the machine stalled for so long that the server may have dropped the agent before: then others
+/// are told to send.
 fn counted_on(vms: &[&str], wire: impl Fn(&str) -> Proxy, more: &[&str]) -> CountedOn {
     wait_for("an attempt in time", || {
         let folder = tempdir().unwrap();
@@ -151,7 +152,7 @@ fn counted_on(vms: &[&str], wire: impl Fn(&str) -> Proxy, more: &[&str]) -> Coun
             });
         }
         let sent: Vec<u64> = others.iter().map(|(proxy, _)| proxy.upstream_bytes()).collect();
-        // The server learns of it as of any host that crashed and is up again: the connection breaks.
+        // The server notices as with any host that crashed and restarted: the connection breaks.
         killed.kill();
         drop(dying_wire);
         if is_late() {
@@ -192,14 +193,15 @@ fn an_agent_killed_while_others_count_on_it() {
     assert_sound(server);
 }
 
-/// One backup that counted on the agent that was killed, and its wire.
+/// A backup that counted on the killed agent, and its proxy.
 fn asked_again(wire: impl Fn(&str) -> Proxy, more: &[&str]) -> (CountedOn, Proxy, Running) {
     let mut counted = counted_on(&["vm"], wire, more);
     let (proxy, run) = counted.others.remove(0);
     (counted, proxy, run)
 }
 
-/// What the agent is asked for after Finish goes over lanes as well, and then Finish once more, over the stream itself.
+/// Chunks requested from the agent after Finish are sent over lanes as well, and then Finish once more, over the
+/// stream itself.
 #[test]
 fn chunks_are_sent_again_over_four_connections() {
     let more = ["--connections", "4", "--retry-for", "0s"];
@@ -248,7 +250,7 @@ fn an_agent_interrupted_while_chunks_are_sent_again() {
 
     let agent = counted.server.agent();
     assert!(agent.backups("vm").is_empty());
-    // The server may not have heard of the end: nothing passed the wire any more.
+    // The server may not know of the end: nothing more passed the proxy.
     agent.start(&["backup", "--vm", "vm", counted.disk.arg(), "--take-over"]).wait().ok();
     assert_eq!(agent.read_back("vm"), counted.disk.bytes());
     assert_sound(counted.server);

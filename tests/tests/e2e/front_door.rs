@@ -1,4 +1,4 @@
-//! Peers without a token, or with one that has just been revoked, that would have the server spend memory, threads,
+//! Peers without a token, or with one that has just been revoked, that try to make the server spend memory, threads,
 //! slots or time on them. In each case health checks are answered and a caller with a token is served.
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -15,10 +15,10 @@ use holdfast_tests::{Disk, Server, wait_for};
 use prost::Message as _;
 use tempfile::{TempDir, tempdir};
 
-/// Far beyond what any deadline of the server is; only a test that fails waits for it.
+/// Far longer than any deadline of the server; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a write waits for when the server has stopped reading.
+/// Time limit of a write when the server has stopped reading.
 const TAKES_NO_MORE: Duration = Duration::from_secs(2);
 
 fn start(args: &[&str]) -> (TempDir, Server) {
@@ -31,7 +31,7 @@ fn start(args: &[&str]) -> (TempDir, Server) {
     (folder, server)
 }
 
-/// Health checks are answered and callers with a token are served.
+/// Asserts that health checks are answered and callers with a token are served.
 fn serves(server: &Server) {
     for path in ["/healthz", "/readyz"] {
         assert_eq!(get(server, path, "").status, 200, "{path}");
@@ -40,14 +40,14 @@ fn serves(server: &Server) {
     server.agent().run(&["list"]).ok();
 }
 
-/// KiB of memory, of the kind that /proc calls `what`.
+/// Memory of the server in KiB, from the field `what` in /proc.
 fn memory_kib(server: &Server, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid().as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The value of a metric with that beginning.
+/// The value of the metric with this prefix.
 pub(crate) fn metric(server: &Server, begins: &str) -> u64 {
     let text = get(server, "/metrics", &server.admin_token()).text();
     let line =
@@ -55,7 +55,7 @@ pub(crate) fn metric(server: &Server, begins: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// Calls of a method that have ended.
+/// Number of calls of a method that have ended.
 fn ended(server: &Server, method: &str) -> u64 {
     let text = get(server, "/metrics", &server.admin_token()).text();
     let counts = text.lines().filter(|line| line.starts_with("holdfast_grpc_requests_total{"));
@@ -94,7 +94,7 @@ fn unfinished_logins_lock_no_one_out() {
     serves(&server);
     let token = serde_json::json!({ "token": server.admin_token() });
     assert_eq!(holdfast_tests::web::post(&server, "/api/v1/login", "", &token).status, 200);
-    // The ones that lost their places were told, or disconnected.
+    // Those that lost their places were notified, or disconnected.
     let mut answer = String::new();
     let first = begun.first_mut().unwrap();
     first.sock.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -140,7 +140,7 @@ fn a_call_without_a_token_is_answered_before_its_body_comes() {
         for method in ["Backup/Ingest", "Backup/Start", "No/Method"] {
             let mut peer = Http2::connect(&server, 1 << 20);
             let stream = peer.call(method, token).unwrap();
-            // The call is not complete: nothing of its body has come.
+            // The call is incomplete: its body has not begun.
             let answered = |frame: &Frame| frame.ends(stream);
             while !answered(&peer.read(PATIENCE).expect("an answer")) {}
         }
@@ -151,7 +151,7 @@ fn a_call_without_a_token_is_answered_before_its_body_comes() {
 #[test]
 fn announced_lengths_allocate_nothing() {
     let (_folder, server) = start(&[]);
-    // Not the one that is asked for health with: a token has its own share of calls.
+    // Not with the token of the health checks: each token has its own share of calls.
     let token = server.token("hostile", "backup", &[]);
     serves(&server);
     let before_kib = memory_kib(&server, "VmData");
@@ -166,7 +166,7 @@ fn announced_lengths_allocate_nothing() {
         }
         peers.push(peer);
     }
-    // Before a disk has its turn, no more than its name is taken.
+    // Before a disk's turn, the server reads no more than its name.
     wait_for("the disks to be refused", || (ended(&server, "Ingest") == 8 * 30).then_some(()));
     let grown = memory_kib(&server, "VmData").saturating_sub(before_kib);
     // Threads, with 2 MiB of stack each, are the greater part.
@@ -204,7 +204,7 @@ fn floods_of_headers_and_resets_end_the_connection() {
     serves(&server);
 }
 
-/// Peers that ask for a disk with `token`, read none of it, and answer pings until they are disconnected.
+/// Peers that request a disk with `token`, read none of it, and answer pings until they are disconnected.
 fn stalled_restores(server: &Server, folder: &TempDir, token: &str) -> Vec<JoinHandle<()>> {
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
     server.agent().back_up("vm", &[disk.arg()]);
@@ -233,7 +233,7 @@ fn a_stalled_restore_ends_with_its_token() {
     let peers = stalled_restores(&server, &folder, &token);
     let (status, said) = server.tokens(&["revoke", "short"]);
     assert!(status.success(), "{said}");
-    // It takes some five seconds; without the rule, for ever.
+    // It takes some five seconds; without the rule it would never end.
     wait_for("the restores to end", || {
         let is_over = metric(&server, "holdfast_streams{kind=\"restore\"}") == 0;
         (is_over && peers.iter().all(JoinHandle::is_finished)).then_some(())
@@ -262,7 +262,7 @@ fn wrong_tokens_are_slowed_down_and_right_ones_are_not() {
     let (_folder, server) = start(&[]);
     let wrong = server.admin_token().replace("hf_", "hf_0");
     let first = get(&server, "/api/v1/session", &wrong);
-    // Side by side, so that they come faster than they are forgiven on a slow machine, too.
+    // In parallel, so that they come faster than they are forgiven on a slow machine, too.
     let answers: Vec<_> = std::thread::scope(|scope| {
         let asked: Vec<_> = (0..8)
             .map(|_| {

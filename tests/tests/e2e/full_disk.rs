@@ -1,4 +1,4 @@
-//! A repository without room: says so, keeps what it has, and goes on once there is room.
+//! A full repository: reports it, keeps its data, and continues once there is space.
 
 use holdfast_tests::disk::{assert_same, noise};
 use holdfast_tests::tools::SmallFileSystem;
@@ -51,7 +51,7 @@ fn twelve_agents_leave_the_reserve_whole_and_block_no_one() {
     let agent = server.agent();
     let steady = Disk::of_noise(folder.path().join("steady.raw"), 99, 10 << 20);
     agent.back_up("steady", &[steady.arg()]);
-    // At most two of them fit; then 20 MiB more do as well, once the rest is gone.
+    // At most two of them fit; then 20 MiB more do as well, once the rest was removed.
     let disks: Vec<Disk> = (0..12)
         .map(|seed| Disk::of_noise(folder.path().join(format!("{seed}.raw")), seed, 48 << 20))
         .collect();
@@ -68,7 +68,8 @@ fn twelve_agents_leave_the_reserve_whole_and_block_no_one() {
     });
     assert!(refused > 0, "they do not all fit");
     assert!(free_bytes(small.folder()) >= RESERVE, "{} of {RESERVE} are left", free_bytes(small.folder()));
-    // What the refused ones left goes as soon as another needs the room; and what needs none always works.
+    // Leftovers of refused ones are removed as soon as another needs the space; and requests that need none always
+    // work.
     agent.back_up("steady", &[steady.arg()]);
     let fits = Disk::of_noise(folder.path().join("fits.raw"), 500, 20 << 20);
     agent.back_up("fits", &[fits.arg()]);
@@ -89,7 +90,7 @@ fn fill(ballast: &std::path::Path) {
     }
 }
 
-/// After a kill and after a clean stop, whose catalog has no files of SQLite's beside it.
+/// After a kill, and after a clean stop, which leaves none of SQLite's extra files beside the catalog.
 #[test]
 fn a_server_starts_and_restores_on_a_disk_without_a_free_byte() {
     let folder = tempdir().unwrap();
@@ -124,12 +125,12 @@ fn a_server_starts_and_restores_on_a_disk_without_a_free_byte() {
     }
 }
 
-/// The bytes of every restore point of a VM, each acknowledged.
+/// Asserts the bytes of every restore point of a VM, each acknowledged.
 fn assert_whole(server: &Server, vm: &str, bytes: &[u8]) {
     assert_same(bytes, &server.agent().read_back(vm));
 }
 
-/// Deleting, forgetting, locking and reclaiming need what the reserve keeps for them, and no restart.
+/// Deleting, forgetting, locking and reclaiming use the reserve, and need no restart.
 #[test]
 fn a_disk_that_backups_filled_is_emptied_by_those_who_may() {
     let folder = tempdir().unwrap();
@@ -160,7 +161,7 @@ fn a_disk_that_backups_filled_is_emptied_by_those_who_may() {
     let left = agent.backups("web");
     assert_eq!(left, [ids[0].clone(), ids[1].clone(), oldest.clone()]);
     let before = free_bytes(small.folder());
-    // Of the second half of the disk all restore points have one copy, in a container that is half dead by now.
+    // All restore points share one copy of the second half of the disk, in a container that is half dead by now.
     agent.run(&["reclaim"]).ok();
     let freed = free_bytes(small.folder()).saturating_sub(before);
     assert!(freed >= 30 * MIB, "{freed} bytes were freed");
@@ -175,7 +176,7 @@ fn a_disk_that_backups_filled_is_emptied_by_those_who_may() {
     assert!(status.success(), "{said}");
 }
 
-/// Not even the reserve is left: others took it. What was deleted goes all the same.
+/// Even the reserve is used up by others. Reclaim still works.
 #[test]
 fn a_disk_without_a_free_byte_is_emptied() {
     let folder = tempdir().unwrap();

@@ -14,7 +14,7 @@ fn only_the_server_of_this_folder_is_healthy() {
         let (status, said) = maintain(data_dir, "health", &[&["--http", &address], more].concat());
         (status.code(), said)
     };
-    // A machine busy enough may keep a server from answering in the few seconds that a health check waits.
+    // A busy machine may keep a server from answering in the few seconds that a health check waits.
     let well = |more: &[&str]| {
         wait_for("the server to be well", || {
             let (code, said) = health(&mine, more);
@@ -24,7 +24,7 @@ fn only_the_server_of_this_folder_is_healthy() {
     assert!(well(&[]).contains("\"ok\""));
     well(&["--ready"]);
 
-    // A server of another repository at this address does not count as this one.
+    // A server of another repository at this address does not count.
     Server::start(&other).stop();
     let (code, said) = health(&other, &[]);
     assert_eq!(code, Some(1), "{said}");
@@ -38,7 +38,7 @@ fn only_the_server_of_this_folder_is_healthy() {
     assert_eq!(status.code(), Some(2), "{said}");
 }
 
-/// Ready is not alive: a server that takes no backups still restores.
+/// Ready differs from alive: a server that accepts no backups still restores.
 #[test]
 fn a_full_repository_is_alive_and_not_ready() {
     let folder = tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Agents that lie, break the rules or ask too much: refused with the object's name, and no one else is
-//! harmed.
+//! Agents that lie, break the rules or request too much: refused with the object's name, and nobody else is harmed.
 
 use holdfast_proto::limits::{DISK_MAX_BYTES, EXTENT_BYTES, QUERY_FINGERPRINTS_MAX, REGION_PLAIN_MAX_BYTES};
 use holdfast_proto::v1::ingest_request::Kind;
@@ -30,7 +29,7 @@ impl Scene {
         Self { folder, server, bystander }
     }
 
-    /// After whatever was done: others and the same VM back up and restore as ever.
+    /// Asserts that others and the same VM can still be backed up and restored.
     fn unharmed(&self) {
         let agent = self.server.agent();
         assert!(agent.backups("victim").is_empty(), "a refused backup is visible");
@@ -42,7 +41,7 @@ impl Scene {
     }
 }
 
-/// A disk of one extent of one chunk, and messages about it that must be refused.
+/// Sends messages about a disk of one extent of one chunk, which must be refused.
 async fn refused(messages: Vec<Kind>, code: ErrorCode, word: &str) {
     let scene = Scene::new();
     let connection = connect(&scene.server).await;
@@ -324,7 +323,7 @@ async fn reads_past_every_bound() {
         report_damage: false,
         ..v1::ReadDiskRequest::default()
     };
-    // The bystander's disk has two extents. What lies past the end is nothing, and costs nothing.
+    // The bystander's disk has two extents. Ranges past the end are empty, and cost nothing.
     for (first, count, expected) in
         [(0, 0, 2), (1, 1, 1), (2, 0, 0), (0, 3, 2), (1, u64::MAX, 1), (u64::MAX, u64::MAX, 0)]
     {
@@ -350,7 +349,7 @@ async fn reads_past_every_bound() {
         Err(status) => Some(status),
     };
     assert_refused(status, ErrorCode::Limit, "268435456");
-    // Past the end there is nothing; across the end there is what there is.
+    // Past the end a range is empty; across the end it is cut.
     let bytes = scene.bystander.bytes();
     for (offset, length) in [
         (0, 10),
@@ -385,7 +384,7 @@ async fn versions_that_do_not_meet() {
     assert_refused(status, ErrorCode::Unsupported, "900");
     let mut request = tonic::Request::new(v1::CommitRequest { session_id: String::new() });
     request.metadata_mut().insert(PROTOCOL_METADATA, 900u32.into());
-    // The agent's own interceptor sets the right version; a call without it is the server's unit test.
+    // The agent's own interceptor sets the right version; the server's unit test covers a call without it.
     let status = connection.backup().commit(request).await.err();
     assert_refused(status, ErrorCode::Invalid, "session");
 }
@@ -399,7 +398,7 @@ async fn a_message_larger_than_allowed() {
     let connection = connect(&scene.server).await;
     let session = Session::start(&connection, "victim", u64::from(EXTENT_BYTES)).await;
     let (_, status) = session.send(messages).await;
-    // Refused by whichever side looks first: the agent's library or the server.
+    // Refused by whichever side checks first: the agent's library or the server.
     assert!(status.is_some());
     session.abort().await;
     tokio::task::spawn_blocking(move || scene.unharmed()).await.unwrap();
@@ -422,7 +421,7 @@ async fn a_session_of_another_token() {
     let refused = stolen.backup().start(over.clone()).await.err();
     assert_refused(refused, ErrorCode::Forbidden, "another token");
 
-    // However the id became known.
+    // Even with a known id.
     let foreign = session.over(&stolen);
     let (answers, status) = foreign.send(vec![ranges(Vec::new(), Vec::new()), finish()]).await;
     assert_eq!(answers, []);
@@ -436,7 +435,7 @@ async fn a_session_of_another_token() {
     let refused = stolen.backup().parent_digests(digests).await.err();
     assert_refused(refused, ErrorCode::Forbidden, "another token");
 
-    // An agent that died comes back with the token it had.
+    // An agent that died returns with the same token.
     let second = mine.backup().start(over).await.unwrap().into_inner();
     assert_refused(session.commit().await.err(), ErrorCode::SessionGone, &session.id);
     let abort = v1::AbortRequest { session_id: second.session_id, reason: String::new() };

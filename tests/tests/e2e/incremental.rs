@@ -1,4 +1,4 @@
-//! What was stored before is not stored again, and the compression details say so to the byte.
+//! Stored data is not stored again, and the compression details say so to the byte.
 
 use holdfast_tests::agent::Row;
 use holdfast_tests::disk::{noise, text};
@@ -49,7 +49,7 @@ fn what_another_vm_has_is_not_stored_again() {
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 30 << 20);
     agent.back_up("one", &[disk.arg()]);
     agent.back_up("other", &[disk.arg()]);
-    // The same contents further back on the disk: chunks are found wherever they are.
+    // The same contents at other offsets: chunks are found wherever they are.
     let moved = Disk::empty(folder.path().join("moved.raw"), 60 * MIB);
     moved.put(13 * MIB + 4096, &noise(1, 30 << 20));
     agent.back_up("moved", &[moved.arg()]);

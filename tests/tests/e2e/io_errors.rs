@@ -1,5 +1,6 @@
-//! Disks that fail: reads, writes and flushes of the real server answered with EIO. What failed is never acknowledged,
-//! the server says what is wrong and retries no flush, and after a restart everything acknowledged is whole.
+//! Failing disks: reads, writes and flushes of the real server answered with EIO. A failed operation is never
+//! acknowledged, the server reports the error and retries no flush, and after a restart everything acknowledged is
+//! intact.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ struct Scene {
     folder: TempDir,
     server: Server,
     disk: Disk,
-    /// What the restore points hold, newest first.
+    /// Contents of the restore points, newest first.
     kept: Vec<(String, Vec<u8>)>,
 }
 
@@ -46,7 +47,7 @@ impl Scene {
         fault.on_process(self.server.pid())
     }
 
-    /// Files that are being written have numbers that no one knows before.
+    /// Limits a fault to files being written, whose names are not known in advance.
     fn on_new_files(&self, fault: Fault) -> Fault {
         let folder = self.data_dir().join("blobs/.tmp");
         let process = self.server.pid().as_raw_nonzero();
@@ -63,7 +64,7 @@ impl Scene {
         }
     }
 
-    /// Starts the server again. Everything acknowledged is there, and it works.
+    /// Starts the server again, and asserts that everything acknowledged is there and that it works.
     fn restarted(mut self) {
         let data_dir = self.data_dir().to_owned();
         self.server.terminate();
@@ -81,7 +82,7 @@ impl Scene {
         drop(self.folder);
     }
 
-    /// Insists that nothing more is written, although the disk works again: what was lost, no one knows (W9).
+    /// Asserts that nothing more is written, although the disk works again: it is unknown what was lost (W9).
     fn writes_nothing(&self) {
         let agent = self.server.agent();
         let refused = agent.run(&["backup", "--vm", "other", self.disk.arg()]);
@@ -93,7 +94,7 @@ impl Scene {
     }
 }
 
-/// A backup of new data while `fault` happens.
+/// Makes a backup of new data under `fault`.
 fn a_backup_fails(scene: Scene, fault: &Fault) {
     let Some(faulty) = scene.fault(fault) else { return };
     scene.disk.put(0, &noise(3, 2 << 20));
@@ -106,7 +107,7 @@ fn a_backup_fails(scene: Scene, fault: &Fault) {
     scene.restarted();
 }
 
-/// Folder of all containers there are.
+/// Folder of all containers.
 fn folder_of_containers(scene: &Scene) -> PathBuf {
     let containers = containers_of(scene.data_dir(), Class::Data);
     containers[0].path.parent().unwrap().to_owned()
@@ -119,7 +120,7 @@ fn a_container_that_cannot_be_flushed() {
     a_backup_fails(scene, &fault);
 }
 
-/// The flush fails once, and would succeed if it were tried again: the kernel has dropped what it could not write.
+/// The flush fails once, and would succeed on a retry: the kernel has dropped what it could not write.
 #[test]
 fn a_container_that_cannot_be_flushed_once() {
     let scene = Scene::new();
@@ -155,7 +156,7 @@ fn a_catalog_that_cannot_be_written() {
     a_backup_fails(scene, &fault);
 }
 
-/// A reclaim while `fault` happens, with something to free and something to copy.
+/// Runs a reclaim under `fault`, with containers to free and to copy.
 fn a_reclaim_fails(mut scene: Scene, fault: &Fault) {
     let (oldest, _) = scene.kept.pop().unwrap();
     scene.server.agent().run(&["delete", &oldest, "--yes", "--reason", "a test"]).ok();
@@ -180,12 +181,12 @@ fn copies_that_cannot_be_flushed() {
 #[test]
 fn a_removal_that_cannot_be_flushed() {
     let scene = Scene::new();
-    // The first is that of the copies' names.
+    // The first flush is that of the copies' names.
     let fault = Fault::io_error("fsync").on(folder_of_containers(&scene)).when("2+");
     a_reclaim_fails(scene, &fault);
 }
 
-/// What cannot be read is not copied, and stays.
+/// Unreadable data is not copied, and stays.
 #[test]
 fn a_reclaim_that_cannot_read_frees_nothing_of_it() {
     let mut scene = Scene::new();
@@ -209,7 +210,7 @@ fn a_reclaim_that_cannot_read_frees_nothing_of_it() {
     scene.restarted();
 }
 
-/// A verification names what cannot be read; when it can be again, nothing is damaged.
+/// A verification names unreadable data; once it is readable again, nothing is damaged.
 #[test]
 fn a_disk_that_cannot_be_read_for_a_while() {
     let scene = Scene::new();
@@ -229,7 +230,7 @@ fn a_disk_that_cannot_be_read_for_a_while() {
     scene.restarted();
 }
 
-/// A deletion whose flush fails was not acknowledged; after a restart it is done, or was never begun.
+/// A deletion whose flush fails was not acknowledged; after a restart it is complete, or never began.
 #[test]
 fn a_deletion_that_cannot_be_flushed() {
     let mut scene = Scene::new();

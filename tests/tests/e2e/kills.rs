@@ -1,5 +1,5 @@
-//! Servers, agents and recoveries killed in the middle of what they do, at a call of the system that a seed chooses, or
-//! after so many bytes: what was acknowledged is there, what was deleted stays deleted, tasks go on, and space comes back.
+//! Servers, agents and recoveries killed in the middle of their work, at a system call chosen by a seed, or after so
+//! many bytes: acknowledged data is there, deleted data stays deleted, tasks resume, and space is freed.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,7 +21,7 @@ use super::recover::lose_all_but_blobs;
 
 const DISK_BYTES: usize = 3 << 20;
 
-/// Calls at which servers are killed, and how many of them one thread makes in a backup or a task at least.
+/// Calls at which servers are killed, and the least number of them that one thread makes in a backup or a task.
 const MOMENTS: [(&str, u64); 4] =
     [("fdatasync,fsync", 6), (DURABLE, 10), (CHANGES, 40), ("rename,renameat2,unlink,unlinkat", 4)];
 
@@ -30,13 +30,13 @@ fn a_moment(chance: &mut Chance) -> Fault {
     Fault::kill_at(calls, 1 + chance.below(most))
 }
 
-/// A VM, and everything that was said of its restore points.
+/// A VM, and everything that was acknowledged about its restore points.
 struct Vm {
     name: &'static str,
     disk: Disk,
-    /// Acknowledged, and what they must give back.
+    /// Acknowledged restore points, and their contents.
     kept: Vec<(String, Vec<u8>)>,
-    /// What attempts had that were not acknowledged: they may be there all the same, and are whole then.
+    /// Contents of attempts that were not acknowledged: they may exist all the same, and are whole then.
     doubtful: Vec<Vec<u8>>,
     deleted: Vec<String>,
 }
@@ -50,7 +50,7 @@ struct World {
 }
 
 impl World {
-    /// VMs with three restore points each, so that there is something to merge.
+    /// Creates VMs with three restore points each, so that there is something to merge.
     fn new(seed: u64, options: Options) -> (Self, Server) {
         let folder = tempdir().unwrap();
         let data_dir = folder.path().join("repository");
@@ -76,7 +76,7 @@ impl World {
         self.options.start(&self.data_dir)
     }
 
-    /// Changes a VM's disk; what is on it now.
+    /// Changes a VM's disk; returns its contents.
     fn change(&mut self, vm: usize) -> Vec<u8> {
         let (seed, at) = (self.chance.below(u64::MAX), self.chance.below(40) << 16);
         let disk = &self.vms[vm].disk;
@@ -89,7 +89,7 @@ impl World {
         self.ended(vm, &run.wait().ok(), bytes);
     }
 
-    /// Begins a backup through an address of the server; what it is of.
+    /// Starts a backup through an address of the server; returns it with the disk's contents.
     fn begin(&mut self, address: &str, server: &Server, vm: usize, more: &[&str]) -> (Running, Vec<u8>) {
         let bytes = self.change(vm);
         let vm = &self.vms[vm];
@@ -124,7 +124,7 @@ impl World {
         vm.deleted.push(id);
     }
 
-    /// What is there is what was promised; `all` of it is read, or only what is new.
+    /// Asserts that everything promised is there; reads `all` of it, or only new restore points.
     fn check(&mut self, server: &Server, all: bool) {
         let agent = server.agent();
         for vm in &mut self.vms {
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// Nothing but the newest of each VM is kept, and takes what it must.
+    /// Deletes all but the newest of each VM, and asserts the space that is left in use.
     fn make_room(mut self, server: Server) {
         tasks::settle(&server);
         self.check(&server, true);
@@ -175,13 +175,13 @@ impl World {
     }
 }
 
-/// Asks for a task; a server that ends meanwhile is no matter.
+/// Requests a task; a failure because the server ends is ignored.
 fn ask(server: &Server, kind: &str, options: &Value) {
     let body = json!({ "kind": kind, "options": options });
     drop(try_post(server, "/api/v1/tasks", &server.admin_token(), &body));
 }
 
-/// Waits until the server has ended, or all that it was asked for.
+/// Waits until the server has ended, or all that was requested.
 fn wait_for_end(server: &mut Server, run: &mut Running) {
     wait_for("the server to end, or its work", || {
         if server.has_ended() {
@@ -193,7 +193,7 @@ fn wait_for_end(server: &mut Server, run: &mut Running) {
     });
 }
 
-/// Backups beside tasks, the server killed again and again.
+/// Runs backups beside tasks, and kills the server again and again.
 fn killed_beside_tasks(own_seed: u64, rounds: u64, options: &Options, tasks: &[(&str, Value)]) {
     for seed in seeds(own_seed) {
         a_life_beside_tasks(World::new(seed, options.clone()), rounds, tasks);
@@ -214,7 +214,7 @@ fn a_life_beside_tasks((mut world, mut server): (World, Server), rounds: u64, ta
         drop(faulty);
         let address = server.grpc().to_owned();
         server.kill();
-        // Every other agent survives, and finds the server again.
+        // Every other agent survives, and reconnects to the server.
         let survives = round % 2 == 0;
         if !survives && run.runs() {
             run.kill();
@@ -222,7 +222,7 @@ fn a_life_beside_tasks((mut world, mut server): (World, Server), rounds: u64, ta
             server = world.start();
         } else {
             server = world.options.clone().grpc(&address).start(&world.data_dir);
-            // Committed before the server could say so, it is backed up once more.
+            // Committed before the server could answer, it is backed up once more.
             world.vms[vm].doubtful.push(bytes.clone());
             world.ended(vm, &run.wait(), bytes);
         }
@@ -249,7 +249,7 @@ fn a_server_killed_beside_backups_and_verification() {
     killed_beside_tasks(3, 4, &Server::options().arg("--scrub-days=1"), &tasks);
 }
 
-/// Parity is made of containers that are a day old, and made anew for what reclaim takes.
+/// Parity is made from containers that are a day old, and made anew for those that reclaim removes.
 #[test]
 fn a_server_killed_while_it_makes_parity() {
     for seed in seeds(4) {
@@ -257,7 +257,7 @@ fn a_server_killed_while_it_makes_parity() {
     }
 }
 
-/// `None`: where clocks cannot be set, or a server not be killed at a chosen call.
+/// Returns `None` where clocks cannot be set, or a server cannot be killed at a chosen call.
 fn a_life_with_parity(seed: u64) -> Option<()> {
     let clock = Clock::new()?;
     let (mut world, server) = World::new(seed, Server::options().clock(&clock).arg("--parity=2+1"));
@@ -287,7 +287,7 @@ fn a_life_with_parity(seed: u64) -> Option<()> {
     Some(())
 }
 
-/// A file of the catalog is never there by half, and a recovery that was killed begins anew.
+/// A file of the catalog is never incomplete, and a killed recovery starts over.
 #[test]
 fn a_recovery_killed_half_way_begins_anew() {
     for seed in seeds(5) {
@@ -295,13 +295,13 @@ fn a_recovery_killed_half_way_begins_anew() {
     }
 }
 
-/// `None`: where a program cannot be killed at a chosen call.
+/// Returns `None` where a program cannot be killed at a chosen call.
 fn recoveries_killed(seed: u64) -> Option<()> {
     let (mut world, server) = World::new(seed, Server::options());
     let locked = world.vms[0].kept[0].0.clone();
     server.agent().run(&["lock", &locked, "--for", "2d", "--yes"]).ok();
     world.delete(&server, 1, 0);
-    // The last snapshot knows that; what comes now, none does.
+    // The last snapshot has this; later changes are in none.
     server.stop();
     let server = world.start();
     world.delete(&server, 2, 1);
@@ -321,7 +321,7 @@ fn recoveries_killed(seed: u64) -> Option<()> {
             break;
         }
         let (calls, most) = *world.chance.pick(&[(DURABLE, 25), (CHANGES, 200)]);
-        // The first does not get far.
+        // The first is killed early.
         let most = if killed == 0 { 5 } else { most };
         let fault = Fault::kill_at(calls, 1 + world.chance.below(most));
         let (code, said) = fault.on_command(&recover())?;
@@ -347,7 +347,7 @@ fn recoveries_killed(seed: u64) -> Option<()> {
     Some(())
 }
 
-/// Agents that die after any number of bytes leave nothing that is in the way, or that takes room in the end.
+/// Agents that die after any number of bytes leave nothing that does harm, or takes space in the end.
 #[test]
 fn agents_killed_beside_a_reclaim_leave_nothing() {
     seeds(7).for_each(agents_killed);
@@ -370,6 +370,6 @@ fn agents_killed(seed: u64) {
         world.back_up(&server, vm, &["--take-over"]);
         world.check(&server, false);
     }
-    // What the dead agents left is looked at by rounds that begin after their sessions have ended.
+    // Leftovers of the dead agents are collected by rounds that begin after their sessions have ended.
     world.make_room(server);
 }

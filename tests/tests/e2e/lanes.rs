@@ -1,4 +1,4 @@
-//! One disk over several connections: what arrives is what was sent, whatever is lost on the way.
+//! One disk over several connections: what arrives equals what was sent, whatever is lost on the way.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tempfile::tempdir;
 
 use super::crash::wait_until_sending;
 
-/// Connections beside those that carry data: one for short calls, one for the stream with its queries.
+/// Connections without data: one for short calls, one for the stream with its queries.
 const OTHERS: u64 = 2;
 
 fn args<'a>(disk: &'a Disk, more: &[&'a str]) -> Vec<&'a str> {
@@ -23,7 +23,7 @@ fn check(data_dir: &Path) {
     assert!(status.success(), "check: {status}\n{said}");
 }
 
-/// Whether the agent found the line short. On a machine with too much to do, a connection within it takes as long as one
+/// Returns true if the agent measured a short line. On an overloaded machine, a local connection takes as long as one
 /// over a long line, and the agent cannot tell them apart.
 fn is_short(ran: &Ran) -> bool {
     let measured = ran.stderr.split("rtt_ms=").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -71,7 +71,7 @@ fn one_of_four_connections_is_cut_and_the_backup_goes_on() {
     let folder = tempdir().unwrap();
     let server = Server::start(&folder.path().join("repository"));
     let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
-    // Only a connection that carries data gets as far.
+    // Only a connection that carries data gets that far.
     let proxy = Proxy::cutting_one(server.grpc(), 6 << 20);
     let ran = server.agent().through(proxy.address()).run(&args(&disk, &[])).ok();
     assert!(ran.said().contains("reconnected; the server already has"), "{}", ran.said());
@@ -115,7 +115,7 @@ fn the_first_connection_is_tried_for_as_long_as_any_other() {
     let server = Server::start(&data_dir);
     let (agent, disk) = (server.agent(), Disk::of_noise(folder.path().join("disk.raw"), 1, 1 << 20));
     server.stop();
-    // Accepts and hangs up, so that it is known when the agent has tried.
+    // Accepts and closes connections, so that the agent's attempts are known.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let agent: Agent = agent.through(&address);
@@ -129,7 +129,7 @@ fn the_first_connection_is_tried_for_as_long_as_any_other() {
     }
     assert!(run.runs());
     drop(listener);
-    // The port may be taken by another test in this moment.
+    // Another test may have taken the port in the meantime.
     let server = wait_for("the port", || Server::options().grpc(&address).try_start(&data_dir).ok());
     let ran = run.wait().ok();
     assert!(ran.stderr.contains("retrying in"), "{}", ran.stderr);

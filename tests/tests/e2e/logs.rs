@@ -1,4 +1,4 @@
-//! Logs of both sides: JSON where asked for, the same ids in both, and no secrets.
+//! Logs of both sides: JSON if requested, the same ids in both, and no secrets.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn values<'a>(line: &'a Value, field: &str) -> Vec<&'a str> {
     spans.iter().chain([line]).filter_map(|place| place[field].as_str()).collect()
 }
 
-/// All values of `field` there are.
+/// All values of `field`.
 fn all(lines: &[Value], field: &str) -> BTreeSet<String> {
     lines.iter().flat_map(|line| values(line, field)).map(str::to_owned).collect()
 }
@@ -39,8 +39,8 @@ fn only(lines: &[Value], field: &str) -> String {
     found.into_iter().next().unwrap()
 }
 
-/// Waits until the server has logged `message` where `field` is `value`: an agent may have its answer before
-/// the server has written its line, and this process has read it.
+/// Waits until the server has logged `message` where `field` is `value`: an agent may have its answer before the
+/// server has written its line, and this process has read it.
 fn wait_for_line(server: &Server, field: &str, value: &str, message: &str) -> Value {
     wait_for(&format!("the server to log {message:?} with {field} {value}"), || {
         let all = lines(&server.stderr());
@@ -66,7 +66,7 @@ fn both_sides_name_the_session_and_the_request() {
     let agent = server.agent();
     let disk = Disk::of_noise(folder.path().join("web.raw"), 1, 6 << 20);
     let ran = agent.run(&["backup", "--vm", "web", "--log-format", "json", "--json", disk.arg()]).ok();
-    // Standard output is results and nothing else.
+    // Standard output has results and nothing else.
     lines(&String::from_utf8(ran.stdout.clone()).unwrap());
     let ours = lines(&ran.stderr);
     let session = only(&ours, "session");
@@ -99,7 +99,7 @@ fn a_failure_names_the_session_to_look_for() {
     let proxy = Proxy::holding(server.grpc(), 4 << 20);
     let agent = server.agent().through(proxy.address());
     let running = agent.start(&["backup", "--vm", "web", "--retry-for", "0s", disk.arg()]);
-    // The agent knows its session only once it has the answer. What it sends of the disk shows that it has.
+    // The agent knows its session only once it has the answer. Data it sends of the disk shows that it has.
     super::crash::wait_until_sending(&server, 1 << 20);
     let log = wait_for("the server to log the session", || {
         let log = server.log();

@@ -1,5 +1,5 @@
-//! End-to-end tests, one file a hazard. One test binary, so that everything is linked once and tests of all
-//! hazards run side by side.
+//! End-to-end tests, one file a hazard. One test binary, so that everything is linked once and tests of all hazards
+//! run in parallel.
 
 #[cfg(test)]
 mod alerts;

@@ -1,4 +1,4 @@
-//! A server that may use so much memory and no more: whatever clients do, it is not killed.
+//! A server with a memory limit: whatever clients do, it is not killed.
 
 use std::process::Command;
 
@@ -14,10 +14,10 @@ use holdfast_tests::server::maintain;
 use holdfast_tests::{Agent, Disk, Server};
 use tempfile::{TempDir, tempdir, tempdir_in};
 
-/// The least a server starts with.
+/// Smallest limit with which a server starts.
 const MEMORY_BYTES: u64 = 640 << 20;
 
-/// Restarted in this test's environment, so that every server of these tests is limited.
+/// Runs itself again with a limit in the environment, so that every server of these tests has it.
 #[test]
 fn the_hostile_suite() {
     if std::env::var_os(MEMORY_VARIABLE).is_some() {
@@ -62,13 +62,13 @@ fn scattered_zeros(first: u64, count: u64) -> Kind {
     Kind::Extents(v1::Extents { unchanged: Vec::new(), zero, chunked: Vec::new() })
 }
 
-/// Sends `kinds` and goes away without an end once the server has handled them: what the session has stays. Why they
-/// were refused, if they were.
+/// Sends `kinds` and disconnects once the server has handled them, so that the session keeps its state. Returns the
+/// refusal, if there was one.
 async fn leave_behind(connection: &Connection, session: &Session, kinds: Vec<Kind>) -> Option<tonic::Status> {
     let (line, messages) = tokio::sync::mpsc::channel(1);
     let open = v1::OpenStream {
         session_id: session.id.clone(),
-        // Those before may not be seen to have gone yet.
+        // The server may not have noticed yet that earlier ones are gone.
         takes_queued: true,
         ..v1::OpenStream::default()
     };
@@ -98,12 +98,12 @@ async fn leave_behind(connection: &Connection, session: &Session, kinds: Vec<Kin
     }
 }
 
-/// A folder on a disk: temporary files may lie in memory, where a server's files would count as its own.
+/// A folder on a disk: temporary files may be in memory, where a server's files would count as its own.
 fn on_disk() -> TempDir {
     tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// What many sessions leave behind, each within its own bound, does not add up.
+/// State of many sessions, each within its own bound, does not add up.
 #[tokio::test(flavor = "multi_thread")]
 async fn recipes_that_are_never_completed() {
     let folder = on_disk();
@@ -124,7 +124,7 @@ async fn recipes_that_are_never_completed() {
         }
         sessions.push(session);
     }
-    // Each is of some 3 MB; they share 58 MB.
+    // Each has some 3 MB; they share 58 MB.
     assert!((5..25).contains(&refused), "{refused} of {} were refused", sessions.len());
     for session in &sessions {
         // Those that were refused have ended.
@@ -141,7 +141,7 @@ async fn recipes_that_are_never_completed() {
     .unwrap();
 }
 
-/// Does it again for as long as the server has too much to do.
+/// Retries while the server is overloaded.
 fn until_admitted(agent: &Agent, args: &[&str]) -> Vec<u8> {
     loop {
         let ran = agent.run(args);

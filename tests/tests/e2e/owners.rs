@@ -1,5 +1,5 @@
-//! The attack that owners and proofs of digests are there for, with the real programs and a raw agent: another
-//! token of the namespace replaces a VM's content lastingly, because honest agents skip what an intruder claimed.
+//! The attack that owners and proofs of digests prevent, with the real programs and a raw agent: another token of the
+//! namespace replaces a VM's content lastingly, because honest agents skip extents that an intruder claimed.
 
 use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::{ErrorCode, Fingerprint, v1};
@@ -24,7 +24,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A repository in which "victim" has an honest backup.
+    /// Creates a repository in which "victim" has an honest backup.
     fn new() -> Self {
         let folder = tempdir().unwrap();
         let server = Server::start(&folder.path().join("repository"));
@@ -33,7 +33,7 @@ impl Scene {
         Self { folder, server, disk, evil: noise(2, usize::try_from(BYTES).unwrap()) }
     }
 
-    /// The intruder's bytes, said to hash to what the disk hashes to.
+    /// The intruder's bytes, with the digest of the disk's.
     fn lie(&self) -> Kind {
         let name = Fingerprint::of(&self.evil);
         let chunked = v1::ChunkedExtent {
@@ -45,8 +45,8 @@ impl Scene {
         Kind::Extents(v1::Extents { chunked: vec![chunked], ..v1::Extents::default() })
     }
 
-    /// With a token of the VM's owner: the chunks are brought in under another name, so that the server does not
-    /// have them at hand, then the lie is committed.
+    /// With a token of the VM's owner: the chunks are stored under another name, so that the server does not have them
+    /// at hand, then the lie is committed.
     async fn poison(&self) {
         let connection = connect(&self.server).await;
         let (region, name) = region_of(&self.evil);
@@ -59,8 +59,8 @@ impl Scene {
         }
     }
 
-    /// The attack works as long as nothing is done about it: the next honest agent skips on the digest. What is
-    /// restored is the intruder's, and said to be damaged.
+    /// Asserts that the attack works while nothing is done about it: the next honest agent skips on the digest. The
+    /// restored disk is the intruder's, and reported as damaged.
     fn is_poisoned(&self) {
         let agent = self.server.agent();
         agent.back_up("victim", &[&argument(&self.disk)]);
@@ -92,7 +92,7 @@ async fn another_owners_token_reaches_neither_the_vm_nor_its_data() {
         thief.run(&["restore", "latest", "--vm", "victim", "--to", "-"]).fails(4, &["victim", "owner"]);
         thief.run(&["verify", "latest", "--vm", "victim"]).fails(4, &["victim"]);
         scene.is_healed();
-        // An operator's act.
+        // An operator's action.
         let data_dir = scene.folder.path().join("repository");
         let (status, said) = maintain(&data_dir, "vm", &["owner", "victim", "stolen"]);
         assert!(status.success() && said.contains("\"admin\"") && said.contains("\"stolen\""), "{said}");

@@ -1,4 +1,4 @@
-//! More at once than the server allows: they wait for their turn, and all succeed.
+//! More requests at once than the server allows: they wait for their turn, and all succeed.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use tonic::Streaming;
 
 use super::front_door::metric;
 
-/// An agent held up for long is not a dead one.
+/// A delayed agent is not a dead one.
 const LEASE: &str = "--lease-secs=3600";
 
 /// Agents that start at once.
@@ -50,8 +50,8 @@ fn backups_and_restores_over_the_limit_wait_and_all_succeed() {
         .start(&folder.path().join("repository"));
     let agent = server.agent();
     let disks = disks(folder.path());
-    // One holds a slot for as long as its line is held up. On a slow machine that is longer than a connection may be
-    // silent: then it connects again.
+    // One holds a slot for as long as its proxy is held. On a slow machine that is longer than a connection may be
+    // silent: then it reconnects.
     let proxy = Proxy::holding(server.grpc(), 1 << 20);
     let first = ["backup", "--vm", &vm(0), "--retry-for", "1h", disks[0].arg()];
     let first = agent.through(proxy.address()).start(&first);
@@ -77,7 +77,7 @@ fn backups_and_restores_over_the_limit_wait_and_all_succeed() {
     }
 }
 
-/// An agent that takes the only slot and sends nothing, for as long as a test wants it to.
+/// An agent that takes the only slot and sends nothing, for as long as a test wants.
 struct Holder {
     session: Session,
     _messages: mpsc::Sender<v1::IngestRequest>,
@@ -108,7 +108,7 @@ fn a_second_tenant_is_next_although_the_first_has_many_waiting() {
         server.agent().with_token(&server.token("other", "backup", &["other"])),
     );
     let disks = disks(folder.path());
-    // Its threads go on without the test, and answer the server's pings.
+    // Its threads run independently of the test, and answer the server's pings.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let holder = runtime.block_on(Holder::start(&server, &token, &vm(0)));
     wait_for("the slot to be taken", || {
@@ -135,7 +135,7 @@ fn a_second_tenant_is_next_although_the_first_has_many_waiting() {
     assert_eq!(metric(&server, "holdfast_stream_waits_total{kind=\"ingest\"}"), AGENTS as u64 - 1);
 }
 
-/// The most memory the server ever had, in MB.
+/// Peak memory of the server, in MB.
 fn peak_mb(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid().as_raw_nonzero())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! Quotas of namespaces, with the real programs: what their users read, and raw agents that go on after a refusal.
+//! Quotas of namespaces, with the real programs: messages for users, and raw agents that continue after a refusal.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use tempfile::{TempDir, tempdir};
 
 const CHUNK_BYTES: usize = 20_000;
 
-/// What a session may add in recipes at the limit.
+/// Bytes of recipes that a session may add at the limit.
 const RECIPE_ALLOWANCE_BYTES: u64 = 1 << 20;
 
 struct Scene {
@@ -34,14 +34,14 @@ impl Scene {
         Disk::of_noise(self.folder.path().join(format!("{name}.raw")), seed, size_bytes)
     }
 
-    /// `holdfast-server namespace quota default ARGS…`, while the server runs.
+    /// Runs `holdfast-server namespace quota default ARGS…`, while the server runs.
     fn quota(&self, args: &[&str]) {
         let args = [&["quota", "default"], args].concat();
         let (status, said) = maintain(self.server.data_dir(), "namespace", &args);
         assert!(status.success(), "{said}");
     }
 
-    /// What the server says that the namespace uses.
+    /// The namespace's usage, as reported by the server.
     fn usage(&self, of: &str) -> u64 {
         let answer = get(&self.server, "/api/v1/namespaces", &self.server.admin_token()).json();
         let namespaces = answer["items"].as_array().unwrap();
@@ -49,7 +49,7 @@ impl Scene {
         default["usage"][of].as_u64().unwrap_or_else(|| panic!("no {of} in {answer}"))
     }
 
-    /// Bytes of all files in which backups are kept, the unfinished ones included.
+    /// Bytes of all files with backup data, unfinished ones included.
     fn bytes_on_disk(&self) -> u64 {
         let blobs = self.server.data_dir().join("blobs");
         let folders = [blobs.join("containers"), blobs.join(".tmp")];
@@ -58,7 +58,7 @@ impl Scene {
         folders.iter().flat_map(|folder| files(folder)).map(len).sum()
     }
 
-    /// The server's files are sound, and one more start has the same sums.
+    /// Asserts that the server's files are intact, and that another start has the same sums.
     fn ends_sound(self) {
         let (data_dir, used) = (self.server.data_dir().to_owned(), self.usage("stored_bytes"));
         let (status, said) = self.server.stop();
@@ -121,7 +121,7 @@ fn a_backup_beyond_the_limit_is_refused_with_numbers_and_passes_when_it_is_raise
     let summary = refused.summary();
     assert_eq!((&summary["ok"], &summary["exit_code"]), (&false.into(), &8.into()), "{summary}");
     assert!(summary["error"].as_str().unwrap().contains("quota of stored bytes"), "{summary}");
-    // A VM without a restore point is told before it sends anything.
+    // A VM without a restore point is refused before it sends anything.
     agent.run(&["backup", "--vm", "new", disk.arg()]).fails(8, &["quota of stored bytes"]);
     assert!(container_bytes(scene.server.data_dir(), Class::Data) <= used);
     assert!(agent.backups("new").is_empty() && agent.backups("web").len() == 2);
@@ -178,14 +178,14 @@ fn a_namespace_starts_no_more_backups_a_day_than_it_may() {
     while !backups_a_day() {}
 }
 
-/// False when midnight passed meanwhile.
+/// Returns false if midnight passed meanwhile.
 fn backups_a_day() -> bool {
     let (scene, today) = (Scene::new(), day());
     let agent = scene.server.agent();
     let disk = scene.noise("disk", 1, 100_000);
     scene.quota(&["--sessions-per-day", "2"]);
     agent.back_up("web", &[disk.arg()]);
-    // One that ends without a restore point was started all the same.
+    // One that ends without a restore point was still started.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let connection = connect(&scene.server).await;
@@ -235,7 +235,7 @@ async fn an_agent_that_ignores_refusals_stores_no_more_than_the_limit() {
             assert!(stored <= LIMIT_BYTES + RECIPE_ALLOWANCE_BYTES, "{stored} bytes");
         }
         assert!(session.commit().await.is_err(), "a refused backup cannot be committed");
-        // Gone already, or given up now.
+        // Gone already, or aborted now.
         drop(session.try_abort().await);
         let data = container_bytes(scene.server.data_dir(), Class::Data);
         assert!(data <= LIMIT_BYTES, "{data} bytes of data");
@@ -252,7 +252,7 @@ async fn an_agent_that_ignores_refusals_stores_no_more_than_the_limit() {
     .unwrap();
 }
 
-/// Each of them fits alone; what both have sent when neither has ended does not.
+/// Each of them fits alone; the data both have sent when neither has ended does not.
 #[tokio::test]
 async fn two_backups_at_once_stay_within_the_limit_together() {
     const LIMIT_BYTES: u64 = 9 << 20;

@@ -1,4 +1,4 @@
-//! Everything but the volume is lost, or the catalog alone: what was acknowledged comes back.
+//! Everything but the volume is lost, or the catalog alone: acknowledged data comes back.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn a_server_that_lost_everything_but_its_volume_comes_back() {
     assert!(status.success(), "{said}");
     let disk = Disk::varied(folder.path().join("disk.raw"), 1, 20 << 20);
     server.agent().back_up("web", &[disk.arg()]);
-    // The last snapshot knows the tokens and the first restore point; the kill comes before another is due.
+    // The last snapshot has the tokens and the first restore point; the kill comes before another is due.
     server.stop();
     let server = Server::start(&data_dir);
     let late = Disk::varied(folder.path().join("late.raw"), 2, 12 << 20);
@@ -74,7 +74,7 @@ fn a_server_that_lost_everything_but_its_volume_comes_back() {
     let (status, said) = server.tokens(&["enable", "hv2"]);
     assert!(!status.success() && said.contains("revoked"), "{said}");
     admin.with_token(&gone_token).run(&["list"]).fails(4, &[]);
-    // And the chains go on.
+    // And incremental backups continue.
     late.put(5 << 20, b"changed");
     admin.back_up("mail", &[late.arg()]);
     assert_eq!(admin.read_back("mail"), late.bytes());
@@ -142,7 +142,7 @@ fn the_backup_of_the_server_is_made_beside_it_and_recovers_elsewhere() {
     assert!(status.success(), "{said}");
     server.kill();
     lose_all_but_blobs(&data_dir);
-    // Nothing but the backup knows the tokens.
+    // Only the backup of the catalog has the tokens.
     fs::remove_dir_all(data_dir.join("blobs/snapshots")).unwrap();
     let elsewhere = folder.path().join("elsewhere");
     let blobs = data_dir.join("blobs");

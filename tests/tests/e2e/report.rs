@@ -1,4 +1,4 @@
-//! Compression details in all their forms.
+//! Compression details in all formats.
 
 use holdfast_proto::details;
 use holdfast_tests::{Agent, Disk, Server};
@@ -6,7 +6,7 @@ use tempfile::{TempDir, tempdir};
 
 use super::sources::{FAR_BYTES, shrinking_backup};
 
-/// What scripts of users rely on, literally.
+/// The exact header that users' scripts rely on.
 const HEADER: &str = "namespace\tjob\trun\tvm\tdisk\tbackup\tstatus\tstarted\tfinished\tseconds\tvirtual_bytes\tbytes\tread_bytes\tunchanged_bytes\tdup_bytes\tnew_bytes\tpost_lc\tmeta_bytes\twire_bytes\tglobal_factor\tlocal_factor\tbytes/post_lc\treduction_pct\tchunks\tnew_chunks\tmb_per_s\terror\tretried_post_lc";
 
 fn three_runs() -> (TempDir, Server, Agent) {
@@ -101,7 +101,7 @@ fn the_table_is_for_people_and_has_totals() {
     assert!(!text.contains('\u{1b}'), "no colours where no one looks");
 }
 
-/// An accepted change is told of the restore points whose rows are shown, and of no other.
+/// An accepted change is reported for the restore points whose rows are shown, and for no other.
 #[test]
 fn a_change_that_was_accepted_is_said() {
     let folder = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The REST API beside the command line: both speak of the same things in the same words.
+//! The REST API beside the command line: both return the same things in the same words.
 
 use holdfast_tests::web::{get, post};
 use holdfast_tests::{Disk, Server};

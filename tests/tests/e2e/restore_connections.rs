@@ -8,7 +8,7 @@ use holdfast_tests::repository::{Class, containers_of};
 use holdfast_tests::{Disk, Server};
 use tempfile::{TempDir, tempdir};
 
-/// Two connections are made to begin with: one for data, one for everything else.
+/// Connections made at first: one for data, one for everything else.
 const FIRST: u64 = 2;
 
 /// A server with one backup of a disk whose last extent is short.
@@ -35,7 +35,7 @@ fn four_connections_bring_the_same_disk() {
     disk.assert_same(&to);
     assert_eq!(proxy.connections(), FIRST + 3);
     agent.run(&["verify", "latest", "--vm", "vm", "--connections", "4"]).ok();
-    // Into a pipe, in order.
+    // To a pipe, in order.
     let ran = agent.run(&args("-", "4")).ok();
     assert!(ran.stdout == disk.bytes());
     agent.run(&args("-", "33")).fails(2, &["--connections", "1 to 32"]);
@@ -66,7 +66,7 @@ fn a_server_without_room_for_more_streams_is_no_obstacle() {
     }
 }
 
-/// Restores what can be read; returns the disk and the map of what cannot.
+/// Restores everything readable; returns the disk and the map of the rest.
 fn salvage(agent: &Agent, folder: &Path, connections: &str) -> (Vec<u8>, String) {
     let (to, map) = (folder.join(connections), folder.join(format!("{connections}.map")));
     let mut args = args(to.to_str().unwrap(), connections);

@@ -1,4 +1,4 @@
-//! Deleting, rules, locks and policies with the real programs over TLS: what goes, what stays, and who may.
+//! Deleting, rules, locks and policies with the real programs over TLS: what is deleted, what stays, and who may do it.
 
 use holdfast_tests::agent::Agent;
 use holdfast_tests::{Disk, Server};
@@ -13,7 +13,7 @@ struct Scene {
 
 #[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by them")]
 impl Scene {
-    /// A VM "web" with so many restore points, each with something of its own.
+    /// Creates a VM "web" with so many restore points, each with some data of its own.
     fn new(backups: u64) -> Self {
         let folder = tempdir().unwrap();
         let server = Server::start(&folder.path().join("repository"));
@@ -65,7 +65,7 @@ fn what_is_deleted_is_gone_and_the_rest_is_not() {
     scene.server.agent().run(&["delete", &doomed, "--yes"]).fails(1, &["there is no backup"]);
     scene.server.agent().run(&["verify", &left[1]]).ok();
     assert!(scene.server.agent().read_back("web") == scene.disk.bytes(), "the newest is whole");
-    // It does not come back with a start.
+    // It does not come back after a restart.
     let data_dir = scene.server.data_dir().to_owned();
     scene.server.terminate();
     scene.server.wait();
@@ -174,13 +174,13 @@ fn policies_decide_by_their_scope() {
         .run(&["policy", "set", "bad", "--vm", "db", "--schedule", "61 * * * *"])
         .fails(1, &["calendar expression"]);
     agent.run(&["policy", "set", "bad", "--vm", "db", "--time-zone", "Mars"]).fails(1, &["no time zone"]);
-    // The broader one decides about nothing.
+    // The broader one decides nothing.
     let all = scene.json(&["policy", "run", "all", "--yes"]);
     assert_eq!((&all["kept"], &all["deleted"]), (&0.into(), &0.into()));
     let web = scene.json(&["policy", "run", "web only", "--yes"]);
     assert_eq!((&web["kept"], &web["deleted"]), (&2.into(), &1.into()));
     assert_eq!(scene.backups(), backups[..2]);
-    // Switched off it still keeps what it decides about from the broader one.
+    // Disabled, it still overrides the broader one.
     agent.run(&["policy", "set", "web only", "--vm", "web", "--keep-last", "2", "--disable"]).ok();
     agent.run(&["policy", "run", "web only", "--yes"]).fails(1, &["switched off"]);
     assert_eq!(scene.json(&["policy", "run", "all", "--yes"])["deleted"], 0);

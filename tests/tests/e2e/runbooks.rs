@@ -1,5 +1,5 @@
-//! Runbooks that are told in prose: their commands are run as `docs/operations` has them, in its order, between what it says in words;
-//! as the server's user and as root, with and without a bucket. Those that are blocks are in `documented.rs`.
+//! Runbooks in prose: their commands are run as given in `docs/operations`, in its order, with its manual steps between
+//! them; as the server's user and as root, with and without a bucket. Those in blocks are tested in `documented.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use holdfast_tests::repository::{Class, containers_of, copy_folder};
 
 use super::documented::{Scene, Setting};
 
-/// The text of a section of `docs/operations`, in one line.
+/// The text of a section of `docs/operations`, as one line.
 fn section(heading: &str) -> String {
     let pages = fs::read_dir(root().join("docs/operations")).unwrap();
     let text: String = pages.map(|page| fs::read_to_string(page.unwrap().path()).unwrap()).collect();
@@ -21,7 +21,7 @@ fn section(heading: &str) -> String {
     words.join(" ")
 }
 
-/// The steps of a runbook, which stand in its section in this order.
+/// The steps of a runbook, which are in its section in this order.
 struct Runbook {
     heading: &'static str,
     left: String,
@@ -32,7 +32,7 @@ impl Runbook {
         Self { heading, left: section(heading) }
     }
 
-    /// Goes on behind these words, which tell of something done by hand.
+    /// Skips past these words, which describe a manual step.
     fn says(&mut self, words: &str) {
         let at = self.left.find(words).unwrap_or_else(|| panic!("{}: no {words:?} here", self.heading));
         self.left.drain(..at + words.len());
@@ -50,7 +50,7 @@ impl Runbook {
     }
 }
 
-/// In each setting, and the server starts again afterwards.
+/// Runs `play` in each setup, and checks that the server starts again afterwards.
 fn in_each(play: impl Fn(&mut Scene)) {
     for setting in Setting::all() {
         let mut scene = Scene::new(setting);
@@ -82,7 +82,7 @@ fn what_can_be_read_is_got_back() {
         tried.fails(5, &[]);
         book.run(scene, "systemctl stop holdfast");
         let repaired = book.step(scene, "holdfast-server check --repair --data-dir /var/lib/holdfast");
-        // The bucket may have it all; otherwise something is lost until the next backup.
+        // The bucket may have all of it; otherwise something is lost until the next backup.
         assert!(
             repaired.is_ok() || repaired.as_ref().unwrap_err().contains("exit status: 5"),
             "{repaired:?}"

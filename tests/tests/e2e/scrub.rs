@@ -1,5 +1,5 @@
-//! What rots is found when someone asks, named, and whole again after the next backup, or by parity alone; and what no one
-//! has any more is left out of a restore, exactly.
+//! Bit rot is found on request, named, and repaired by the next backup, or by parity alone; and bytes without any good
+//! copy are left out of a restore, exactly.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,19 +15,19 @@ use tempfile::tempdir;
 
 use super::damage::{damaged_bytes, scene, victim};
 
-/// A server that scrubs when it is asked to.
+/// A server that scrubs only on request.
 fn quiet(data_dir: &Path) -> Server {
     Server::options().arg("--scrub-days=0").start(data_dir)
 }
 
-/// A sample of `/metrics`, given with its labels.
+/// A sample of `/metrics`, selected with its labels.
 fn metric(server: &Server, series: &str) -> f64 {
     let text = get(server, "/metrics", &server.admin_token()).text();
     let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {series} in\n{text}")).parse().unwrap()
 }
 
-/// Figures are cached for some seconds.
+/// Waits for a metric: figures are cached for some seconds.
 fn until_metric(server: &Server, series: &str, expected: f64) {
     wait_for(&format!("{series} {expected}"), || {
         ((metric(server, series) - expected).abs() < 0.5).then_some(())
@@ -42,7 +42,7 @@ fn log_of(summary: &Value) -> Vec<&str> {
     summary["log"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect()
 }
 
-/// Rot that no one has met, found by a scrub, named everywhere, and healed by a backup, within one start of the server.
+/// Unnoticed rot is found by a scrub, named everywhere, and healed by a backup, within one start of the server.
 #[test]
 fn rot_is_found_named_and_healed_by_the_next_backup() {
     let scene = scene();
@@ -84,7 +84,7 @@ fn rot_is_found_named_and_healed_by_the_next_backup() {
     let stem = container.name();
     let stem = stem.split('.').next().unwrap();
     assert!(log.iter().any(|line| line.contains(&format!("container {stem}, region"))), "{log:?}");
-    // What is named is what is lost: no byte less, and none more than chunks.
+    // Exactly the lost ranges are named: no byte less, and none more than chunks.
     let to = scene.data_dir.with_file_name("past.raw");
     let ran = agent.run(&["restore", &id, "--to", to.to_str().unwrap(), "--keep-going", "--json"]);
     let bad = ran.fails(5, &["harmed"]).summary()["disks"][0]["bad"].clone();
@@ -121,7 +121,7 @@ fn scrub_task(server: &Server) -> Value {
     rest(server, "tasks?kind=scrub")["items"][0].clone()
 }
 
-/// Paused, over a restart, resumed: each container is read once, and the pass is the one that was begun.
+/// Paused, restarted, resumed: each container is read once, and the pass is still the same.
 #[test]
 fn a_scrub_goes_on_where_it_was_after_a_restart() {
     let folder = tempdir().unwrap();
@@ -158,7 +158,7 @@ fn a_scrub_goes_on_where_it_was_after_a_restart() {
         (&scrub["pass"], &scrub["phase"], &scrub["containers_unproven"]),
         (&1.into(), &"idle".into(), &0.into())
     );
-    // Another is another pass; what is cancelled ends.
+    // A new task is a new pass; a cancelled one ends.
     server.agent().run(&["scrub"]).ok();
     assert_eq!(rest(&server, "storage")["scrub"]["pass"], 2);
     drop(server);
@@ -184,7 +184,7 @@ fn restore_points_are_verified_at_the_server() {
     agent.run(&["verify", "latest", "--vm", "other", "--pause"]).fails(2, &["--at-server"]);
 }
 
-/// Containers that were written so long ago that no backup can still give them up, and none is waited for.
+/// Makes containers look so old that no backup can still abandon them, and none is waited for.
 fn make_older(data_dir: &Path) {
     let catalog = rusqlite::Connection::open(data_dir.join("catalog.db")).unwrap();
     catalog.execute("UPDATE containers SET created_ms = created_ms - 2 * 86400000", []).unwrap();
@@ -196,7 +196,7 @@ fn vms_are_whole(agent: &Agent, disks: &[Disk]) {
     }
 }
 
-/// Four VMs whose containers have parity that makes up for two of four.
+/// Four VMs whose containers have parity that can replace two of four.
 fn protected(folder: &Path) -> (Server, Vec<Disk>) {
     let data_dir = folder.join("repository");
     let server = Server::start(&data_dir);
@@ -213,8 +213,8 @@ fn protected(folder: &Path) -> (Server, Vec<Disk>) {
     (server, disks)
 }
 
-/// Bit rot in one container and another one's file gone: readers get the right bytes at once, the damage is repaired without
-/// a backup, and nothing is ever said to be lost.
+/// Bit rot in one container, and another one's file missing: readers get the right bytes at once, the damage is
+/// repaired without a backup, and nothing is ever reported as lost.
 fn parity_repairs_by_itself(meet: impl FnOnce(&Server, &[Disk])) {
     let folder = tempdir().unwrap();
     let (server, disks) = protected(folder.path());
@@ -264,7 +264,7 @@ fn parity_repairs_what_a_scrub_finds() {
     });
 }
 
-/// A map of bad ranges, as any reader of the format reads it: which bytes are sound.
+/// Parses a map of bad ranges, as any reader of the format would: which bytes are intact.
 fn read_map(path: &Path, size: u64) -> Vec<(u64, u64, bool)> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -283,7 +283,8 @@ fn read_map(path: &Path, size: u64) -> Vec<(u64, u64, bool)> {
     blocks
 }
 
-/// Two places of one disk are damaged. Everything outside of them comes back, to a file, to a block device and through a pipe.
+/// Two places of one disk are damaged. Everything outside of them is restored, to a file, to a block device and
+/// through a pipe.
 #[test]
 fn a_restore_past_two_damaged_places_loses_nothing_else() {
     let scene = scene();
@@ -309,7 +310,7 @@ fn a_restore_past_two_damaged_places_loses_nothing_else() {
         ];
         agent.run(&[&args[..], more].concat()).fails(5, &["harmed", "cannot be read"])
     };
-    // Filled with `kept` where it is bad.
+    // Filled with `kept` in bad ranges.
     let check = |read: &[u8], map: &Path, kept: u8| {
         let blocks = read_map(map, size);
         let bad: Vec<_> = blocks.iter().filter(|(_, _, sound)| !sound).collect();

@@ -1,4 +1,4 @@
-//! Asked to stop, the server stops, cleanly.
+//! The server stops cleanly on request.
 
 use holdfast_tests::proxy::Proxy;
 use holdfast_tests::server::maintain;
@@ -29,7 +29,7 @@ fn backups_under_way_are_ended_and_say_so() {
     super::crash::wait_until_sending(&server, 1 << 20);
     let (status, said) = server.stop();
     assert!(status.success(), "{said}");
-    // Started again elsewhere: the agent, which knows the old address only, gives up in the end.
+    // Started again elsewhere: the agent, which knows only the old address, gives up in the end.
     drop(run);
     let server = Server::start(&data_dir);
     assert!(server.agent().backups("vm").is_empty());

@@ -1,4 +1,4 @@
-//! Disks that cannot be read: a clear error and no restore point, or a partial one with the disks that can be read.
+//! Unreadable disks: a clear error and no restore point, or a partial one with the disks that can be read.
 
 use std::os::unix::net::UnixListener;
 
@@ -35,7 +35,7 @@ fn what_is_no_disk_is_refused_before_it_is_opened() {
     let socket = folder.path().join("socket");
     let _listener = UnixListener::bind(&socket).unwrap();
     let back_up = |path: &str| agent.run(&["backup", "--vm", "vm", &format!("disk={path}")]);
-    // Were the pipe opened, this would wait for ever.
+    // If the pipe were opened, this would block forever.
     back_up(pipe.to_str().unwrap()).fails(1, &["a named pipe"]);
     back_up(socket.to_str().unwrap()).fails(1, &["a socket"]);
     back_up("/dev/null").fails(1, &["a character device"]);
@@ -107,7 +107,7 @@ fn a_partial_restore_point_says_so_wherever_it_is_listed() {
     agent.run(&restore).fails(1, &["lost", "partial", "earlier backup"]);
     agent.restore("vm", Some("good"), &to.join("named.raw"));
     good.assert_same(&to.join("named.raw"));
-    // Who names no disk asks for all of them, and does not get that.
+    // Without a name all disks are requested, which fails.
     let all = ["restore", "latest", "--vm", "vm", "--to", to.to_str().unwrap(), "--json"];
     let summary = agent.run(&all).fails(3, &[]).summary();
     assert_eq!((summary["ok"].as_bool(), &summary["missing_disks"]), (Some(false), &lacks), "{summary}");
@@ -186,18 +186,18 @@ fn a_disk_that_shrinks_while_it_is_read() {
     assert_eq!(agent.read_back("vm"), disk.bytes());
 }
 
-/// More than an agent with one compressing thread reads ahead of what it has sent: 14 extents in buffers, and
-/// some 25 MiB compressed and on their way.
+/// More than an agent with one compressing thread reads ahead of the data it has sent: 14 extents in buffers, and some
+/// 25 MiB compressed and in flight.
 pub(crate) const FAR_BYTES: usize = 160 << 20;
 
-/// A backup of the VM "vm" whose disk is cut to `len` bytes when some of it has been sent, and most of it not
-/// been read.
+/// A backup of the VM "vm" whose disk is truncated to `len` bytes when some of it has been sent, and most of it
+/// not been read.
 pub(crate) fn shrinking_backup(server: &Server, disk: &Disk, len: u64) -> Ran {
     while_sending(server, &[disk.arg()], 4 << 20, || disk.resize(len))
 }
 
 /// A backup of `disks` as the VM "vm". `act` is called when some megabytes have been sent; only `hold_at` bytes pass
-/// before it has returned.
+/// before it returns.
 fn while_sending(server: &Server, disks: &[&str], hold_at: u64, act: impl FnOnce()) -> Ran {
     let proxy = Proxy::holding(server.grpc(), hold_at);
     let agent = server.agent().through(proxy.address());

@@ -28,7 +28,7 @@ fn slow(data_dir: &Path) -> Server {
     Server::options().arg("--task-rate=1KiB").start(data_dir)
 }
 
-/// A repository with a VM of several extents, and a verification that has begun; returns its id.
+/// A repository with a VM of several extents, and a running verification; returns its id.
 #[expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by them")]
 fn begun(data_dir: &Path, folder: &Path) -> (Server, String) {
     let server = slow(data_dir);

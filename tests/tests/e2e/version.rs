@@ -1,4 +1,4 @@
-//! What a newer Holdfast wrote is "unsupported", never "corrupt", and stays as it is.
+//! Files of a newer Holdfast are "unsupported", never "corrupt", and are unchanged.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use tempfile::tempdir;
 
 const EXIT_UNSUPPORTED: Option<i32> = Some(7);
 
-/// Names the version found and what to do, and does not call it damage.
+/// Asserts that the message names the version found and what to do, and does not call it damage.
 fn says_unsupported(said: &str, version: &str) {
     let said = said.to_lowercase();
     assert!(said.contains(version) && said.contains("use "), "{said}");
@@ -34,7 +34,7 @@ fn a_newer_catalog_stops_the_start() {
     assert_eq!(status.code(), EXIT_UNSUPPORTED, "{said}");
     says_unsupported(&said, "version 9999");
     assert_eq!(fs::read(&catalog).unwrap(), newer, "a catalog of a newer version must not be changed");
-    // With what it knows it works again.
+    // With the known version restored it works again.
     fs::write(&catalog, before).unwrap();
     Server::start(&data_dir).agent().run(&["list"]).ok();
 }

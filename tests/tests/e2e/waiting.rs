@@ -1,5 +1,5 @@
-//! What can happen to those who wait for their turn: whatever it is, they end as they would otherwise, leave the queue and
-//! keep no slot.
+//! Events that can hit callers who wait for their turn: in every case they end as they would otherwise, leave the
+//! queue and keep no slot.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use tokio::runtime::Runtime;
 
 use super::front_door::metric;
 
-/// Agents that wait.
+/// Number of waiting agents.
 const WAITING: usize = 6;
 
 /// A server with one slot of each kind, both taken, and agents that wait for them.
 struct Queue {
     folder: TempDir,
     disk: Disk,
-    /// Holds the slots; drop it to free them.
+    /// Holds the slots; dropping it frees them.
     taken: (Runtime, tokio::task::JoinHandle<()>),
     backups: Vec<Running>,
     restores: Vec<Running>,
@@ -56,7 +56,7 @@ fn slots(server: &Server) -> [u64; 3] {
         .map(|kind| metric(server, &format!("holdfast_streams{{kind=\"{kind}\"}}")))
 }
 
-/// A disk's stream that says nothing, and a restore that is not read from, until the task is ended.
+/// Takes the slots with a silent disk stream, and a restore that is not read, until the task is ended.
 async fn take_slots(server: Server, told: std::sync::mpsc::Sender<Server>) {
     use holdfast_proto::v1;
     use holdfast_proto::v1::ingest_request::Kind;
@@ -71,7 +71,7 @@ async fn take_slots(server: Server, told: std::sync::mpsc::Sender<Server>) {
     let backup_id = connection.catalog().list_backups(list).await.unwrap().into_inner().backups.remove(0).id;
     let request =
         v1::ReadDiskRequest { backup_id, disk: "disk".to_owned(), ..v1::ReadDiskRequest::default() };
-    // One that leaves its answer where it is.
+    // A restore that leaves its answer unread.
     let other = connect(&server).await;
     let restore = other.restore().read_disk(request).await.unwrap();
     told.send(server).unwrap();
@@ -83,7 +83,7 @@ impl Queue {
     fn new(agent_of: impl Fn(&Server) -> Agent, retry_for: &str) -> (Self, Server) {
         let folder = tempdir().unwrap();
         let server = options().start(&folder.path().join("repository"));
-        // More than the windows of a connection and the server's queue take.
+        // More than the windows of a connection and the server's queue hold.
         let disk = Disk::of_noise(folder.path().join("disk.raw"), 1, 64 << 20);
         server.agent().back_up("here", &[disk.arg()]);
         let agent = agent_of(&server);
@@ -105,7 +105,7 @@ impl Queue {
         self.backups.drain(..).chain(self.restores.drain(..))
     }
 
-    /// Nothing but the repository and the disk is there.
+    /// Asserts that only the repository and the disk are there.
     fn assert_no_file_left(&self) {
         let mut names: Vec<_> = std::fs::read_dir(self.folder.path())
             .unwrap()
@@ -115,7 +115,7 @@ impl Queue {
         assert_eq!(names, ["disk.raw", "repository"]);
     }
 
-    /// The slots become free, and then all work.
+    /// Frees the slots, and asserts that all succeed.
     fn assert_goes_on(self, server: &Server) {
         wait_for("no one to wait", || {
             (waiting(server, "ingest") + waiting(server, "restore") == 0).then_some(())
@@ -136,7 +136,7 @@ fn agents_that_are_killed_leave_the_queue() {
     let (mut queue, server) = Queue::new(Server::agent, "0s");
     queue.runs().for_each(Running::kill);
     wait_for("sessions of dead agents to wait no more", || (waiting(&server, "ingest") == 0).then_some(()));
-    // Their sessions live on until their leases end; another VM is not kept waiting.
+    // Their sessions exist until their leases end; another VM is not delayed.
     let Queue { folder, disk, taken, .. } = queue;
     wait_for("all to have left", || (waiting(&server, "restore") == 0).then_some(()));
     assert_eq!(slots(&server), [1, 0, 1]);
@@ -194,7 +194,7 @@ fn those_who_wait_come_back_to_a_server_that_was_started_again() {
     let (address, data_dir) = (server.grpc().to_owned(), server.data_dir().to_owned());
     server.kill();
     queue.taken.1.abort();
-    // The port may be taken by another test in this moment.
+    // Another test may have taken the port in the meantime.
     let server = wait_for("the port", || options().grpc(&address).try_start(&data_dir).ok());
     for run in queue.runs() {
         run.wait().ok();

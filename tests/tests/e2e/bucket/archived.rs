@@ -1,5 +1,5 @@
-//! What lies in the archive: nothing reads it by accident, a restore says first what bringing it back takes, and once it is
-//! thawed it is what it was.
+//! Archived data: nothing reads it by accident, a restore first says what thawing costs, and thawed data equals the
+//! original.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Site, stop};
 
-/// Everything counts as old.
+/// Settings under which everything counts as old.
 pub(super) const ARCHIVING: &str = "encryption = \"on\"\ns3_move_after_days = 0\ns3_move_until_free = 100\ns3_archive_after_days = 0\n\
                          s3_archive_class = \"DEEP_ARCHIVE\"\n";
 
@@ -20,7 +20,7 @@ fn reclaim(server: &Server) -> String {
     server.agent().run(&["reclaim"]).ok().said()
 }
 
-/// A backup of a disk of noise, all of whose data lies in the archive.
+/// A backup of a disk of noise, with all of its data archived.
 pub(super) fn archived(site: &Site, data_dir: &Path) -> (Server, Disk) {
     let server = site.start(data_dir);
     let disk = Disk::of_noise(site.path("disk.raw"), 21, 72 << 20);
@@ -35,12 +35,12 @@ fn class(site: &Site, key: &str) -> Option<String> {
     site.bucket.object(key).unwrap().class
 }
 
-/// Keys of containers of data.
+/// Keys of data containers.
 pub(super) fn data(site: &Site) -> Vec<String> {
     site.copies("containers").into_iter().filter(|key| key.contains(".data")).collect()
 }
 
-/// A number before a word of what was said.
+/// Parses a number between two texts of an output.
 fn figure(said: &str, after: &str, before: &str) -> u64 {
     let from = said.split_once(after).unwrap_or_else(|| panic!("{after:?} is not in {said}")).1;
     let text = from.split(before).next().unwrap();
@@ -50,7 +50,7 @@ fn figure(said: &str, after: &str, before: &str) -> u64 {
 
 const RESTORE: [&str; 4] = ["restore", "latest", "--vm", "web"];
 
-/// Everything is counted in the class it lies in.
+/// Checks that every object is counted in its storage class.
 fn is_counted_by_class(site: &Site, status: &Value) {
     for class in status["classes"].as_array().unwrap() {
         let in_class = |key: &String| {
@@ -68,7 +68,7 @@ fn is_counted_by_class(site: &Site, status: &Value) {
     assert_eq!(status["classes"].as_array().unwrap().len(), 2, "{status}");
 }
 
-/// The month has what was thawed, by the prices of the quote: requests, what is retrieved, and copies for 3 days.
+/// Checks that the month includes the thaws, by the prices of the quote: requests, retrieval, and copies for 3 days.
 fn is_in_the_month(site: &Site, data_dir: &Path, objects: u64, asked: u64) {
     let month = wait_for("the month to be written down", || {
         let month = site.status(data_dir)["month"].clone();
@@ -89,7 +89,7 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
     let site = Site::with(ARCHIVING);
     let data_dir = site.path("repository");
     let (server, disk) = archived(&site, &data_dir);
-    // (T10) Data alone is cold, and what is in it lies beside it.
+    // (T10) Only data is cold, with its ends beside it.
     for key in site.bucket.keys() {
         let is_cold = class(&site, &key).as_deref() == Some("DEEP_ARCHIVE");
         assert_eq!(is_cold, key.starts_with("site/containers/") && key.contains(".data"), "{key}");
@@ -100,7 +100,7 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
 
     is_counted_by_class(&site, &site.status(&data_dir));
 
-    // Refused, with a quote, and without asking for anything.
+    // Refused, with a quote, and without a request.
     let (out, agent) = (site.path("out.raw"), server.agent());
     let to = ["--to", out.to_str().unwrap()];
     let refused = agent.run(&[&RESTORE[..], &to].concat());
@@ -112,7 +112,7 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
     let refused = agent.run(&[&RESTORE[..], &to, &["--thaw", "expedited", "--yes"]].concat());
     assert_eq!(refused.code, Some(2), "{}", refused.said());
 
-    // Upkeep goes by; nothing asks for what is cold, and nothing is called damaged.
+    // Upkeep goes on; nothing requests cold objects, and nothing is reported as damaged.
     let gets = site.bucket.requests(Op::Get, ".data");
     reclaim(&server);
     agent.run(&["scrub"]).ok();
@@ -122,7 +122,7 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
     assert_eq!(verified.code, Some(10), "{}", verified.said());
     assert_eq!(site.bucket.requests(Op::Get, ".data"), gets);
 
-    // Asked for once, even if another asks again, and whatever becomes of the server.
+    // Requested once, even if another restore asks again, and whatever happens to the server.
     let thaw = [&RESTORE[..], &to, &["--thaw", "bulk", "--yes"]].concat();
     agent.run(&[&thaw[..], &["--thaw-days", "3", "--no-wait"]].concat()).ok();
     wait_for("the requests", || (site.bucket.thaws().len() as u64 == objects).then_some(()));
@@ -146,7 +146,7 @@ fn what_is_archived_is_quoted_thawed_and_restored() {
     agent.run(&thaw).ok();
     assert!(fs::read(&out).unwrap() == disk.bytes());
     assert_eq!(site.bucket.count(Op::Restore), requests, "nothing is asked for twice");
-    // Now it can be read without another word.
+    // Now it can be read without another option.
     assert_eq!(agent.read_back("web"), disk.bytes());
     stop(server);
 }
@@ -159,7 +159,7 @@ fn a_backup_never_comes_to_need_the_archive() {
     let (server, disk) = archived(&site, &data_dir);
     let agent = server.agent();
     let old: BTreeSet<String> = data(&site).into_iter().collect();
-    // Unchanged since a parent that is cold, found as chunks that are, and after a restart that has to know.
+    // Unchanged since a cold parent, found as cold chunks, and after a restart that has to know.
     agent.back_up("web", &[disk.arg()]);
     assert_eq!(agent.read_back("web"), disk.bytes());
     site.wait_up_to_date(&data_dir);
@@ -171,7 +171,7 @@ fn a_backup_never_comes_to_need_the_archive() {
     agent.back_up("web", &[disk.arg()]);
     assert_eq!(agent.read_back("web"), disk.bytes());
     assert_eq!(site.bucket.count(Op::Restore), 0);
-    // What lies there twice is not needed there: it goes, with its ends.
+    // An object that is also local is not needed there: it is removed, with its ends.
     for backup in agent.backups("web") {
         agent.run(&["delete", &backup, "--yes"]).ok();
     }
@@ -182,7 +182,7 @@ fn a_backup_never_comes_to_need_the_archive() {
     stop(server);
 }
 
-/// Answers that are lost and refusals cost time, never a second thaw: each is paid for.
+/// Lost answers and refusals cost time, never a second thaw: each is billed.
 #[test]
 fn a_thaw_is_asked_for_once_whatever_becomes_of_its_answer() {
     let site = Site::with(ARCHIVING);
@@ -194,7 +194,7 @@ fn a_thaw_is_asked_for_once_whatever_becomes_of_its_answer() {
     site.bucket.fail(Op::Restore, "", 1, Fault::LoseAnswer);
     let out = site.path("out.raw");
     let to = ["--to", out.to_str().unwrap(), "--thaw", "bulk", "--yes"];
-    // Two at the same time, of which the second one shares what the first one asks for.
+    // Two at the same time: the second one shares the request of the first.
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| server.agent().run(&[&RESTORE[..], &to, &["--no-wait"]].concat()).ok());
@@ -208,7 +208,7 @@ fn a_thaw_is_asked_for_once_whatever_becomes_of_its_answer() {
     stop(server);
 }
 
-/// The answer to a change of class is lost: it counts as cold, and the next round finds out.
+/// The answer to a change of class is lost: the container counts as cold, and the next round determines its class.
 #[test]
 fn a_change_of_class_without_an_answer_is_finished_by_the_next_round() {
     let site = Site::with(ARCHIVING);
@@ -217,11 +217,11 @@ fn a_change_of_class_without_an_answer_is_finished_by_the_next_round() {
     let disk = Disk::of_noise(site.path("disk.raw"), 22, 8 << 20);
     server.agent().back_up("web", &[disk.arg()]);
     site.wait_up_to_date(&data_dir);
-    // Not that which puts its ends beside it.
+    // Not the request that puts its ends beside it.
     site.bucket.fail(Op::Put, "site/containers/", 1, Fault::LoseAnswer);
     let said = reclaim(&server);
     assert!(said.contains("no answer came"), "{said}");
-    // A backup counts on nothing of it.
+    // No backup counts on it.
     server.agent().back_up("db", &[disk.arg()]);
     let read = site.bucket.requests(Op::Get, ".data");
     assert_eq!(server.agent().read_back("db"), disk.bytes());
@@ -256,7 +256,7 @@ fn an_archived_object_that_is_gone_is_named() {
     stop(server);
 }
 
-/// A server that is made of the bucket alone knows what is in the archive, and what is cold.
+/// A server recovered from the bucket alone knows the contents of archived containers, and which are cold.
 #[test]
 fn a_recovered_server_thaws_what_it_needs() {
     let site = Site::with(ARCHIVING);

@@ -1,5 +1,5 @@
-//! Objects that are gone, cut off, replaced or archived behind the server's back: found, named with the restore points that
-//! need them, and put right where that is possible.
+//! Objects deleted, truncated, replaced or archived out of band: found, named with the restore points that need them,
+//! and repaired if possible.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Site, stop};
 
-/// VMs in the order of their backups, and so of their containers. What becomes of the object of each is in its name.
+/// VMs in the order of their backups, and so of their containers. Each is named for the fate of its object.
 const VMS: [&str; 4] = ["gone", "cut", "other", "cold"];
 
 /// Four VMs with a data container each; the keys of the objects, in that order.
@@ -32,14 +32,14 @@ fn scene(settings: &str) -> (Site, Server, Vec<Disk>, Vec<String>) {
     (site, server, disks, keys)
 }
 
-/// Deletes one, cuts one off, puts the first's content in place of the third, and archives the fourth.
+/// Deletes one, truncates one, replaces the third by the first's content, and archives the fourth.
 fn spoil(site: &Site, keys: &[String]) {
     let [gone, cut, other, cold] = keys else { panic!("{keys:?}") };
     let bytes = |key: &str| site.bucket.object(key).unwrap().bytes;
     let (of_gone, of_cut, len) = (bytes(gone), bytes(cut), bytes(other).len());
     site.bucket.delete(gone);
     site.bucket.replace(cut, of_cut.slice(..of_cut.len() / 2));
-    // As long as what was there: only its content tells.
+    // Same length as before: only its content differs.
     site.bucket.replace(other, of_gone.iter().copied().chain([0; 4096]).take(len).collect::<Vec<u8>>());
     site.bucket.set_class(cold, "DEEP_ARCHIVE");
 }
@@ -51,7 +51,7 @@ fn audit(server: &Server) -> (Value, Vec<String>) {
     (task["figures"].clone(), log)
 }
 
-/// The line about an object.
+/// The log line about an object.
 fn line<'a>(log: &'a [String], key: &str) -> &'a str {
     let name = key.strip_prefix("site/").unwrap();
     log.iter().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name} in {log:#?}"))
@@ -99,7 +99,7 @@ fn what_lies_here_is_copied_again_and_said() {
     );
     assert!(status["audit"]["verdict"].as_str().unwrap().contains("1 gone; 1 of another length"), "{status}");
     assert_eq!(metric(&server, "holdfast_bucket_flawed_objects"), Some(1.0));
-    // Someone brought it back.
+    // Someone restored it.
     site.bucket.set_class(&keys[3], "STANDARD");
     let (figures, _) = audit(&server);
     assert_eq!((&figures["back"], &site.status(&data_dir)["flaws"]["count"]), (&json!(1), &json!(0)));
@@ -107,7 +107,7 @@ fn what_lies_here_is_copied_again_and_said() {
     stop(server);
 }
 
-/// Whatever lies nowhere else is damage of the restore points that need it, until it is back or backed up again.
+/// An object without another copy is damage of the restore points that need it, until it is back or backed up again.
 #[test]
 fn what_lies_nowhere_else_is_damage_until_it_heals() {
     let (site, server, disks, keys) =
@@ -138,7 +138,7 @@ fn what_lies_nowhere_else_is_damage_until_it_heals() {
     );
     let damage = || get(&server, "/api/v1/damage", &server.admin_token()).json();
     assert_eq!(damage()["restore_points"], 3);
-    // A reader is told what is wrong, and no bytes that are not the disk's.
+    // A reader gets an error, and no wrong bytes.
     let mut said = String::new();
     for vm in VMS {
         let ran = agent.run(&["restore", "latest", "--vm", vm, "--to", "-", "--retry-for", "0s"]);
@@ -148,7 +148,7 @@ fn what_lies_nowhere_else_is_damage_until_it_heals() {
     // The last one is the archived one: nothing of it is lost.
     assert!(said.contains("lies in an archive (Glacier)") && said.contains("--thaw"), "{said}");
 
-    // One is sent again, one put back, one brought back; a restart forgets none of it.
+    // One is sent again, one put back, one restored from the archive; a restart forgets none of it.
     agent.back_up("gone", &[disks[0].arg()]);
     assert_eq!(agent.read_back("gone"), disks[0].bytes());
     stop(server);
@@ -202,7 +202,7 @@ fn the_command_says_what_it_finds_by_its_exit_code() {
     stop(server);
     site.bucket.delete(&keys[1]);
     let (code, said) = run_audit(&site, &data_dir, &["--json"]);
-    // What is told while it works goes to standard error.
+    // Progress is printed to standard error.
     let said = said.lines().find(|line| line.starts_with('{')).unwrap_or(&said);
     let said: Value = serde_json::from_str(said).unwrap_or_else(|error| panic!("{error} in {said}"));
     assert_eq!(

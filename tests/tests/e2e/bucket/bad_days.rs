@@ -1,5 +1,5 @@
-//! A bucket that is gone, slow, read-only or full of surprises, and machines that end: backups do not notice, it is said,
-//! and it catches up.
+//! A bucket that is unreachable, slow, read-only or misbehaving, and machines that fail: backups are unaffected, the
+//! trouble is reported, and copies catch up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use holdfast_tests::{Disk, wait_for};
 
 use super::{Site, stop};
 
-/// Whatever fails from now on fails until it is healed.
+/// Makes a fault last until the bucket is healed.
 const ALWAYS: usize = usize::MAX;
 
 #[test]
@@ -28,7 +28,7 @@ fn backups_and_restores_go_on_while_the_bucket_is_away() {
     assert_eq!(server.agent().read_back("web"), disk.bytes());
     let failure = site.wait_for_failure(&data_dir, "no answer came");
     assert!(failure.contains(site.bucket.endpoint()), "{failure}");
-    // Neither a restart nor a kill forgets what waits.
+    // Neither a restart nor a kill loses waiting copies.
     stop(server);
     let server = site.start(&data_dir);
     disk.put(1 << 20, b"and after a restart");
@@ -43,7 +43,7 @@ fn backups_and_restores_go_on_while_the_bucket_is_away() {
     site.assert_same(&data_dir);
 }
 
-/// Answers that are lost, and refusals, cost time and requests, never a second copy.
+/// Lost answers and refusals cost time and requests, never a second copy.
 #[test]
 fn nothing_is_sent_twice() {
     let site = Site::new();
@@ -63,7 +63,7 @@ fn nothing_is_sent_twice() {
     assert_eq!(site.bucket.requests(Op::Put, "/points/"), site.copies("points").len());
 }
 
-/// A backup that is under way when the bucket goes ends as any other; the rest is copied when it is back.
+/// A backup in progress when the bucket becomes unreachable ends like any other; the rest is copied later.
 #[test]
 fn a_bucket_that_goes_in_mid_backup_neither_ends_nor_holds_it() {
     let site = Site::new();
@@ -91,7 +91,7 @@ fn a_bucket_that_goes_in_mid_backup_neither_ends_nor_holds_it() {
     site.assert_same(&data_dir);
 }
 
-/// A bucket that takes requests and does not answer holds up copies, and nothing else: neither backups nor a shutdown.
+/// A bucket that accepts requests and does not answer delays copies, and nothing else: neither backups nor a shutdown.
 #[test]
 fn a_bucket_that_does_not_answer_holds_nothing_up() {
     let site = Site::new();
@@ -110,7 +110,7 @@ fn a_bucket_that_does_not_answer_holds_nothing_up() {
     site.assert_same(&data_dir);
 }
 
-/// Power goes after a PUT was carried out and before anyone here knows: the next process asks, and sends nothing again.
+/// A power failure after a PUT was carried out and before its answer: the next process asks, and sends nothing again.
 #[test]
 fn a_copy_that_was_made_before_power_went_is_not_sent_again() {
     let site = Site::new();
@@ -129,7 +129,7 @@ fn a_copy_that_was_made_before_power_went_is_not_sent_again() {
     assert_eq!(site.bucket.requests(Op::Put, "/containers/"), site.copies("containers").len());
 }
 
-/// Credentials end: it is said, and those that are put into the file count without a restart.
+/// Expired credentials are reported, and new ones in the file take effect without a restart.
 #[test]
 fn credentials_that_end_are_replaced_while_the_server_runs() {
     let site = Site::new();
@@ -152,7 +152,7 @@ fn credentials_that_end_are_replaced_while_the_server_runs() {
     site.assert_same(&data_dir);
 }
 
-/// A bucket that can only be read: copies and removals wait, and what is lost here is read from there.
+/// A read-only bucket: copies and removals wait, and blobs lost here are read from it.
 #[test]
 fn a_bucket_that_became_read_only_is_still_read() {
     let site = Site::new();
@@ -180,7 +180,7 @@ fn a_bucket_that_became_read_only_is_still_read() {
     site.assert_same(&data_dir);
 }
 
-/// A lifecycle rule of someone else moved what is lost here to an archive: it is explained, and is no damage.
+/// A foreign lifecycle rule archived an object that is lost here: the error explains it, and it is not damage.
 #[test]
 fn an_object_that_was_archived_is_explained() {
     let site = Site::new();

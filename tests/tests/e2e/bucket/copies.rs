@@ -1,4 +1,4 @@
-//! Copies are made once, are the same, and make a server again.
+//! Copies are made once, equal the originals, and suffice to recover a server.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ fn a_blank_machine_comes_back_from_the_bucket_and_a_printed_page() {
     server.kill();
     let page = site.export_kit(&data_dir, "kit.txt");
     site.assert_same(&data_dir);
-    // The machine is gone.
+    // The machine is lost.
     fs::remove_dir_all(&data_dir).unwrap();
 
     let from = format!("s3://{BUCKET}/site");
-    // Without the page there is nothing to be had.
+    // Nothing works without the kit.
     let (status, said) = site.maintain(&new, "recover", &["--from", &from]);
     assert_eq!(status.code(), Some(4), "{said}");
     let lists = site.bucket.count(Op::List);
@@ -41,7 +41,7 @@ fn a_blank_machine_comes_back_from_the_bucket_and_a_printed_page() {
     let server = site.start(&new);
     assert_eq!(server.agent().read_back("web"), disk.bytes());
     assert_eq!(server.agent().read_back("mail"), late.bytes());
-    // And the chains go on, here and, once it is said that the old machine is gone, there.
+    // Backups continue here and, once the old machine was declared lost, copies too.
     let old = site.status(&new)["other_writer"].as_str().unwrap().to_owned();
     let (status, said) = site.maintain(&new, "tier", &["take-over", "--from", &old]);
     assert!(status.success(), "{said}");
@@ -53,7 +53,7 @@ fn a_blank_machine_comes_back_from_the_bucket_and_a_printed_page() {
     site.assert_same(&new);
 }
 
-/// As in the container image: the system's certificates say which object stores are trusted, unless the settings do.
+/// As in the container image: the system's certificates decide which object stores are trusted, unless the settings do.
 #[test]
 fn a_bucket_over_https_is_reached_if_its_certificate_is_trusted() {
     let bucket = TestBucket::start_with_tls();
@@ -86,7 +86,7 @@ fn a_bucket_over_https_is_reached_if_its_certificate_is_trusted() {
     site.assert_exact(&data_dir);
 }
 
-/// A file that is lost here is read from there.
+/// A file lost here is read from the bucket.
 #[test]
 fn what_is_lost_here_is_read_from_there() {
     let site = Site::new();

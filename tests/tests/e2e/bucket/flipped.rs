@@ -1,11 +1,12 @@
-//! Answers of the bucket that arrive altered: what fails its check is read once more, and nothing is called damaged for it.
+//! Corrupted answers of the bucket: an answer that fails its check is read once more, and nothing is reported as
+//! damaged.
 
 use holdfast_bucket::{Fault, Op};
 use holdfast_tests::{Disk, Server};
 
 use super::{Site, stop};
 
-/// All data lies in the bucket alone.
+/// Settings under which only the bucket has the data.
 const MOVING: &str = "s3_move_after_days = 0\ns3_move_until_free = 100\n";
 
 /// From now on the first answer for each object is altered.
@@ -28,7 +29,7 @@ fn try_with(settings: &str) {
     let site = Site::with(&format!("{settings}{MOVING}"));
     let data_dir = site.path("repository");
     let server = site.start(&data_dir);
-    // More than a piece of what a recovery copies at a time.
+    // More than a piece that a recovery copies at a time.
     let disk = Disk::of_noise(site.path("disk.raw"), 41, 40 << 20);
     server.agent().back_up("web", &[disk.arg()]);
     site.wait_up_to_date(&data_dir);

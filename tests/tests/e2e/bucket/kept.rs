@@ -1,4 +1,4 @@
-//! What is kept: out of the archive, because it would be deleted before that has paid off; and here, of what was thawed.
+//! Containers kept out of the archive, because they will be deleted before that pays off; and thawed copies kept here.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ thaw = {}
 minimum_days = { DEEP_ARCHIVE = 0 }
 "#;
 
-/// Containers of data by whether they lie in the archive.
+/// Numbers of data containers in the archive and outside of it.
 fn containers(site: &Site) -> (usize, usize) {
     let data = site.copies("containers").into_iter().filter(|key| key.contains(".data"));
     let is_cold = |key: &String| site.bucket.object(key).unwrap().class.as_deref() == Some("DEEP_ARCHIVE");
@@ -33,7 +33,7 @@ fn containers(site: &Site) -> (usize, usize) {
     (cold.len(), warm.len())
 }
 
-/// What a policy will delete within the 180 days for which the class is paid stays where it is, with the sum told.
+/// Data that a policy will delete within the 180 days billed for the class is not archived, and its sum is reported.
 #[test]
 fn what_will_be_deleted_soon_stays_out_of_the_archive() {
     let site = Site::with(ARCHIVING);
@@ -55,7 +55,7 @@ fn what_will_be_deleted_soon_stays_out_of_the_archive() {
     let told = get(&server, "/api/v1/tiers", &server.admin_token()).json();
     assert_eq!(told["bucket"]["kept_back"]["containers"], 1, "{told}");
     stop(server);
-    // Where nothing is paid for longer than it is there, all of it goes.
+    // Where no minimum duration is billed, all of it is archived.
     fs::write(site.path("prices.toml"), PRICES).unwrap();
     site.configure(&format!("{ARCHIVING}s3_prices = {:?}\n", site.path("prices.toml")));
     let server = site.start(&data_dir);
@@ -65,14 +65,14 @@ fn what_will_be_deleted_soon_stays_out_of_the_archive() {
     stop(server);
 }
 
-/// Whether so little of the volume is free that nothing is kept beside backups.
+/// Returns true if the volume is too full to keep thawed copies beside backups.
 fn is_nearly_full(folder: &Path) -> bool {
     let space = rustix::fs::statvfs(folder).unwrap();
     space.f_bavail * 100 < space.f_blocks * 12
 }
 
-/// Two restores in a week pay once: the second one reads what the first one kept, also after a restart, and after the thawed
-/// copies in the bucket are gone.
+/// Two restores in a week pay once: the second one reads the copies kept by the first, also after a restart, and after
+/// the thawed copies in the bucket have expired.
 #[test]
 fn what_was_thawed_is_kept_for_the_next_restore() {
     let site = Site::with(ARCHIVING);
@@ -109,7 +109,7 @@ fn what_was_thawed_is_kept_for_the_next_restore() {
     fs::remove_dir_all(data_dir.join("thawed")).unwrap();
     let server = site.start(&data_dir);
     assert_eq!(server.agent().read_back("db"), disk.bytes());
-    // What is not wanted any more goes.
+    // Copies beyond a reduced limit are removed.
     stop(server);
     site.configure(&format!("{ARCHIVING}s3_thaw_cache = 0\n"));
     let server = site.start(&data_dir);

@@ -1,4 +1,4 @@
-//! Nothing plain stays in the bucket once all is encrypted, and nothing of a destroyed namespace.
+//! No plain objects stay in the bucket once everything is encrypted, and none of a destroyed namespace.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn key_status(site: &Site) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error} in {said}"))
 }
 
-/// Objects of the bucket that lie there as they are.
+/// Objects of the bucket that are not encrypted.
 fn plain_objects(site: &Site) -> Vec<String> {
     let all = ["containers", "points", "snapshots"].into_iter().flat_map(|kind| site.copies(kind));
     all.filter(|key| !key.ends_with('-')).collect()
@@ -26,7 +26,7 @@ fn is_found(site: &Site, text: &[u8]) -> bool {
     objects.into_iter().any(|object| object.bytes.windows(text.len()).any(|window| window == text))
 }
 
-/// A conversion is over when nothing plain lies in the bucket either: before, it says what it waits for.
+/// A conversion is over when the bucket has no plain objects, either: before that, it reports what it waits for.
 #[test]
 fn a_conversion_takes_the_bucket_with_it() {
     let site = Site::plain();
@@ -39,7 +39,7 @@ fn a_conversion_takes_the_bucket_with_it() {
     let text = &noise(21, 6 << 20)[5000..5032];
     assert!(is_found(&site, text), "what is looked for can be found");
 
-    // All is encrypted here, and copied; only what is plain cannot be removed from there.
+    // Everything is encrypted here, and copied; only the plain objects cannot be removed from the bucket.
     site.bucket.fail(Op::Delete, "", usize::MAX, Fault::Refuse(403, "AccessDenied"));
     site.configure("encryption = \"on\"\ns3_plain = true\n");
     let server = site.start(&data_dir);
@@ -52,7 +52,7 @@ fn a_conversion_takes_the_bucket_with_it() {
     let (_, said) = site.maintain(&data_dir, "key", &["status"]);
     assert!(said.contains("still lies in s3://"), "{said}");
     assert!(!plain_objects(&site).is_empty());
-    // As long as it is not, a start without s3_plain is refused.
+    // Until then, a start without s3_plain is refused.
     site.bucket.heal();
     wait_for("the end of it", || (key_status(&site)["plain_accepted"] == false).then_some(()));
     assert_eq!(plain_objects(&site), [""; 0]);
@@ -61,7 +61,7 @@ fn a_conversion_takes_the_bucket_with_it() {
     stop(server);
     site.assert_exact(&data_dir);
 
-    // From now on without leave to copy what is plain; and the bucket makes a server.
+    // From now on without permission to copy plain blobs; and the bucket suffices for a recovery.
     site.configure("encryption = \"on\"\n");
     let kit = site.export_kit(&data_dir, "kit.txt");
     let new = site.path("new");
@@ -72,7 +72,8 @@ fn a_conversion_takes_the_bucket_with_it() {
     stop(server);
 }
 
-/// Keys are changed while a server copies: nothing of the old ones stays in the bucket, and it makes a server with a new kit.
+/// Keys change while a server copies: no objects with old ones stay in the bucket, and it can be recovered from
+/// with a new kit.
 #[test]
 fn a_rotation_takes_the_bucket_with_it() {
     let site = Site::new();
@@ -89,7 +90,7 @@ fn a_rotation_takes_the_bucket_with_it() {
         let keys = key_status(&site)["data_keys"].as_array().unwrap().clone();
         keys.iter().all(|key| key["current"] == true).then_some(())
     });
-    // The old keys went, so nothing needs them any more, there neither.
+    // Nothing uses the old keys any more, including the bucket.
     for key in site.copies("containers") {
         let bytes = site.bucket.object(&key).unwrap().bytes.to_vec();
         assert!(!before.contains(&bytes), "{key} is as it was");
@@ -106,7 +107,8 @@ fn a_rotation_takes_the_bucket_with_it() {
     stop(server);
 }
 
-/// Destroying a namespace removes its containers, restore points and keys from the bucket, now or as soon as it is there.
+/// Destroying a namespace removes its containers, restore points and keys from the bucket, at once or when it is
+/// reachable again.
 #[test]
 fn a_destroyed_namespace_goes_from_the_bucket() {
     let site = Site::new();
@@ -141,7 +143,7 @@ fn a_destroyed_namespace_goes_from_the_bucket() {
     );
     site.assert_exact(&data_dir);
 
-    // The bucket is away: it is said, and the next server does it.
+    // The bucket is unreachable: that is reported, and the next server does it.
     site.bucket.go_away();
     let (status, said) = destroy("paris");
     assert_eq!(status.code(), Some(9), "{said}");
@@ -159,13 +161,12 @@ fn a_destroyed_namespace_goes_from_the_bucket() {
         tables(&site)
     );
     site.assert_exact(&data_dir);
-    // What opened the keys of then opens nothing that lies there.
+    // The old secrets open nothing that is there.
     let (status, said) = site.recover(&site.path("new"), &old_kit);
     assert_eq!(status.code(), Some(4), "{said}");
 }
 
-/// A bucket is not this machine's own disk: what is not encrypted does not go there, and nothing is changed on the way to
-/// that refusal.
+/// A bucket is not this machine's own disk: unencrypted data is not copied there, and the refusal changes nothing.
 #[test]
 fn what_is_not_encrypted_is_not_copied() {
     let site = Site::with("");
@@ -180,7 +181,7 @@ fn what_is_not_encrypted_is_not_copied() {
         assert!(site.bucket.keys().is_empty(), "{:?}", site.bucket.keys());
         assert!(!data_dir.join("repository.key").exists(), "nothing was changed");
     }
-    // A blank folder neither.
+    // Same with a blank folder.
     site.configure("");
     let (status, said) = Server::options().args(&config).try_start(&site.path("blank")).unwrap_err();
     assert!(!status.success() && said.contains("s3_plain"), "{status}: {said}");

@@ -1,5 +1,5 @@
-//! What locked restore points need stays in a bucket with Object Lock: extended by newer ones, asked for once, found by the
-//! audit when it does not, and brought back when someone deleted it.
+//! Objects that locked restore points need stay in a bucket with Object Lock: extended for newer ones, requested once,
+//! found by the audit when too short, and restored when someone deleted them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -19,7 +19,7 @@ use super::{Site, stop};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
-/// No one's.
+/// A user id that is not in use.
 const USER: u32 = 54_321;
 
 const COMPLIANCE: &str = "encryption = \"on\"\ns3_object_lock = \"compliance\"\n";
@@ -28,7 +28,7 @@ fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// Waits until all that so many locked restore points need stays.
+/// Waits until everything that so many locked restore points need is retained.
 fn wait_kept(site: &Site, data_dir: &Path, points: u64) -> Value {
     wait_for("the retention", || {
         let retention = site.status(data_dir)["retention"].clone();
@@ -37,7 +37,7 @@ fn wait_kept(site: &Site, data_dir: &Path, points: u64) -> Value {
     })
 }
 
-/// Until when each object stays, of those that must.
+/// End of the retention of each retained object.
 fn retained(site: &Site) -> BTreeMap<String, u64> {
     let all = site.bucket.keys().into_iter();
     all.filter_map(|key| {
@@ -79,7 +79,7 @@ fn what_locked_points_need_stays_as_long_as_they_do() {
     }
     assert_eq!(site.bucket.count(Op::Retain), 5);
 
-    // A newer one extends what both need.
+    // A newer one extends the objects that both need.
     disk.put(0, &noise(54, 1 << 20));
     server.agent().back_up("web", &[disk.arg()]);
     lock(&server, "web", "9d");
@@ -96,7 +96,7 @@ fn what_locked_points_need_stays_as_long_as_they_do() {
     assert!(first.iter().all(|(key, until_ms)| second[key] >= *until_ms), "nothing is shortened");
     assert!(second.values().any(|until_ms| *until_ms >= before_ms + 9 * DAY_MS));
 
-    // A server that starts again asks for what is new, and nothing twice.
+    // A restarted server requests retention for new objects, and nothing twice.
     stop(server);
     let asked = site.bucket.count(Op::Retain);
     let server = site.start(&data_dir);
@@ -107,7 +107,7 @@ fn what_locked_points_need_stays_as_long_as_they_do() {
     assert_eq!(new, 3, "its containers and its point");
     assert_eq!(site.bucket.count(Op::Retain) - asked, 3);
 
-    // A point that is sealed anew leaves one that must stay; its removal waits, and no other.
+    // A point that is sealed anew replaces one under retention, whose removal waits, and no other.
     lock(&server, "web", "20d");
     let status = wait_for("the removal to wait", || {
         let status = site.status(&data_dir);
@@ -163,7 +163,8 @@ fn audit(server: &Server) -> (Value, Vec<String>) {
     (task["figures"].clone(), log)
 }
 
-/// (T19) What someone with more rights shortened or deleted is found, put right, and named with its restore points.
+/// (T19) Objects whose retention someone with more rights shortened, or that they deleted, are found, repaired, and
+/// named with their restore points.
 #[test]
 fn the_audit_finds_what_does_not_stay_and_brings_back_what_was_deleted() {
     let site = Site::locking(COMPLIANCE);
@@ -202,7 +203,7 @@ fn the_audit_finds_what_does_not_stay_and_brings_back_what_was_deleted() {
     stop(server);
 }
 
-/// Copies go on; and it is said what to do.
+/// Copies go on; and the message says what to do.
 #[test]
 fn a_bucket_without_object_lock_says_what_to_do() {
     let site = Site::with(COMPLIANCE);
@@ -221,7 +222,7 @@ fn a_bucket_without_object_lock_says_what_to_do() {
     stop(server);
 }
 
-/// After its retention what was removed here goes for good, without anyone asking.
+/// Removed blobs are deleted for good after their retention, without a request by anyone.
 #[test]
 fn what_is_kept_too_long_goes_when_it_may() {
     let site = Site::locking(COMPLIANCE);
@@ -234,7 +235,7 @@ fn what_is_kept_too_long_goes_when_it_may() {
     lock(&server, "web", "30d");
     wait_for("the removal to wait", || (site.status(&data_dir)["retention"]["held"] == 1).then_some(()));
     stop(server);
-    // The bucket's clock decides; the server's record of when to try again is set back, as time would.
+    // The bucket's clock decides; the server's retry time in the record is set back to simulate the passing of time.
     site.bucket.set_ahead(Duration::from_secs(3 * 24 * 3600));
     let record = rusqlite::Connection::open(data_dir.join("tiers.db")).unwrap();
     record.execute("UPDATE held SET again_ms = 0", []).unwrap();

@@ -1,22 +1,22 @@
-//! Copies in a bucket: made beside backups, whatever the bucket does; read where something is lost here; and enough for a
-//! blank machine.
+//! Copies in a bucket: made beside backups, whatever the bucket does; read when data is lost here; and sufficient for
+//! a blank machine.
 //!
-//! | file | what it tries |
+//! | file | tests |
 //! |---|---|
-//! | `copies.rs` | copies are made once, are the same, and make a server again |
-//! | `archived.rs` | what lies in the archive, and comes back |
-//! | `flipped.rs` | answers that arrive altered |
-//! | `kept.rs` | what does not go to the archive, and what is kept of what comes back |
-//! | `audit.rs` | objects that are gone, cut off, replaced or archived behind the server's back |
-//! | `bad_days.rs` | a bucket that is gone, slow, read-only or full of surprises, and machines that end |
-//! | `storms.rs` | the same in each way to use a bucket: refusals in masses, wrong clocks, outages in mid-backup |
-//! | `keys.rs` | nothing plain stays there once all is encrypted, and nothing of a destroyed namespace |
-//! | `locked.rs` | what locked restore points need stays there, in a bucket with Object Lock |
-//! | `moved.rs` | what lies in the bucket alone |
+//! | `copies.rs` | copies are made once, equal the originals, and suffice to recover a server |
+//! | `archived.rs` | archived data, and thawing it |
+//! | `flipped.rs` | corrupted answers |
+//! | `kept.rs` | data kept out of the archive, and thawed copies kept here |
+//! | `audit.rs` | objects deleted, truncated, replaced or archived out of band |
+//! | `bad_days.rs` | a bucket that is unreachable, slow, read-only or misbehaving, and machines that fail |
+//! | `storms.rs` | the same for each way to use a bucket: mass refusals, wrong clocks, outages during a backup |
+//! | `keys.rs` | no plain objects stay once everything is encrypted, and none of a destroyed namespace |
+//! | `locked.rs` | retention of objects that locked restore points need, in a bucket with Object Lock |
+//! | `moved.rs` | data that only the bucket has |
 //! | `primary.rs` | data that lives in the bucket: a backup counts when it is there |
 //! | `thawed.rs` | the archive over REST |
 //! | `writers.rs` | two servers and one bucket |
-//! | `seen.rs` | what is told of it |
+//! | `seen.rs` | reported figures of the bucket |
 
 mod archived;
 mod audit;
@@ -52,12 +52,12 @@ struct Site {
 }
 
 impl Site {
-    /// Of an encrypted repository.
+    /// A site with an encrypted repository.
     fn new() -> Self {
         Self::with("encryption = \"on\"\n")
     }
 
-    /// Of one that is copied as it is.
+    /// A site with a repository that is copied unencrypted.
     fn plain() -> Self {
         Self::with("s3_plain = true\n")
     }
@@ -66,7 +66,7 @@ impl Site {
         Self::of(TestBucket::start(), settings)
     }
 
-    /// Of a bucket with Object Lock.
+    /// A site whose bucket has Object Lock.
     fn locking(settings: &str) -> Self {
         Self::of(TestBucket::start_with_object_lock(), settings)
     }
@@ -80,7 +80,7 @@ impl Site {
         site
     }
 
-    /// The settings of the bucket, and these.
+    /// Writes the settings of the bucket, and these.
     fn configure(&self, settings: &str) {
         let text = format!(
             "{settings}s3 = \"s3://{BUCKET}/site\"\ns3_endpoint = {:?}\ns3_path_style = true\ns3_credentials = {:?}\n",
@@ -90,7 +90,7 @@ impl Site {
         fs::write(&self.config, text).unwrap();
     }
 
-    /// The secret that servers use.
+    /// Sets the secret that servers use.
     fn set_secret(&self, secret: &str) {
         let keys = format!("[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {secret}\n");
         let new = self.path("credentials.new");
@@ -118,12 +118,12 @@ impl Site {
         all.into_iter().filter(|key| key.starts_with(&format!("site/{kind}/"))).collect()
     }
 
-    /// Waits until so many restore points, and all they need, are there.
+    /// Waits until the bucket has so many restore points, and everything they need.
     fn wait_for_points(&self, count: usize) {
         wait_for("the copies", || (self.copies("points").len() >= count).then_some(()));
     }
 
-    /// Waits until all that is here is there, all that was removed is gone, and the server says so.
+    /// Waits until the bucket has everything that is here, and nothing that was removed, and the server reports that.
     fn wait_up_to_date(&self, data_dir: &Path) -> Value {
         wait_for("being up to date", || {
             let keys = self.bucket.keys();
@@ -146,12 +146,12 @@ impl Site {
         })
     }
 
-    /// `holdfast-server COMMAND` with the settings of the site.
+    /// Runs `holdfast-server COMMAND` with the settings of the site.
     fn maintain(&self, data_dir: &Path, command: &str, args: &[&str]) -> (ExitStatus, String) {
         maintain(data_dir, command, &[args, &["--config", self.config.to_str().unwrap()]].concat())
     }
 
-    /// A kit that opens the copies, too; no server is running.
+    /// Exports a kit that opens the copies, too; no server may be running.
     fn export_kit(&self, data_dir: &Path, name: &str) -> PathBuf {
         let (status, kit) = self.maintain(data_dir, "key", &["export-kit"]);
         assert!(status.success(), "{kit}");
@@ -163,13 +163,13 @@ impl Site {
         page
     }
 
-    /// A new data folder of the bucket and a kit.
+    /// Recovers a new data folder from the bucket and a kit.
     fn recover(&self, new: &Path, kit: &Path) -> (ExitStatus, String) {
         let from = format!("s3://{BUCKET}/site");
         self.maintain(new, "recover", &["--from", &from, "--kit", kit.to_str().unwrap()])
     }
 
-    /// Every blob here that is copied is there, byte for byte, and nothing else is.
+    /// Asserts that the bucket has every blob here that is copied, byte for byte, and nothing else.
     fn assert_exact(&self, data_dir: &Path) {
         self.assert_same(data_dir);
         let blobs = data_dir.join("blobs");
@@ -179,7 +179,7 @@ impl Site {
         }
     }
 
-    /// Every blob here that is copied is there, byte for byte.
+    /// Asserts that the bucket has every blob here that is copied, byte for byte.
     fn assert_same(&self, data_dir: &Path) {
         for name in copied(data_dir) {
             let object = self.bucket.object(&format!("site/{name}"));
@@ -192,7 +192,7 @@ impl Site {
     }
 }
 
-/// The names of all blobs here that are copied, but for catalog snapshots: a stop seals one, which the next server copies.
+/// Names of all blobs here that are copied, except catalog snapshots: a stop seals one, which the next server copies.
 fn copied(data_dir: &Path) -> Vec<String> {
     let blobs = data_dir.join("blobs");
     let all = files(&blobs).into_iter();

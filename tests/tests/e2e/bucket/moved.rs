@@ -1,4 +1,4 @@
-//! What only old restore points need lies in the bucket alone.
+//! Data that only old restore points need is moved to the bucket.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use holdfast_tests::{Disk, Server, wait_for};
 
 use super::{Site, stop};
 
-/// Everything counts as old.
+/// Settings under which everything counts as old.
 const MOVING: &str = "encryption = \"on\"\ns3_move_after_days = 0\ns3_move_until_free = 100\n";
 
 fn reclaim(server: &Server) -> String {
@@ -38,7 +38,7 @@ fn old_data_leaves_the_disk_and_is_restored_from_the_bucket() {
     let status = site.status(&data_dir);
     assert!(status["moved_containers"].as_u64().unwrap() > 0, "{status}");
 
-    // Backups, reclaim and the scrub go on without reading what lies there.
+    // Backups, reclaim and the scrub go on without reading moved data.
     let read = site.bucket.count(Op::Get);
     agent.back_up("web", &[disk.arg()]);
     reclaim(&server);
@@ -50,7 +50,7 @@ fn old_data_leaves_the_disk_and_is_restored_from_the_bucket() {
     assert!(site.bucket.count(Op::Get) - read > 2, "the data comes from there");
     stop(server);
 
-    // The record of it is lost.
+    // The record is lost.
     for name in ["tiers.db", "tiers.db-wal", "tiers.db-shm"] {
         let _ = fs::remove_file(data_dir.join(name));
     }
@@ -58,7 +58,7 @@ fn old_data_leaves_the_disk_and_is_restored_from_the_bucket() {
     let server = site.start(&data_dir);
     assert!(site.bucket.count(Op::List) > lists);
     assert_eq!(server.agent().read_back("web"), disk.bytes());
-    // With the record went who this server was to the bucket.
+    // The record also had this server's identity in the lease.
     let old = wait_for("the lease to be seen", || {
         site.status(&data_dir)["other_writer"].as_str().map(ToOwned::to_owned)
     });
@@ -103,8 +103,7 @@ fn while_the_bucket_is_away_nothing_is_moved_and_only_what_was_is_missed() {
     stop(server);
 }
 
-/// A copy of the volume as rsync makes one that was not told of `blobs/ends`: what lies in the bucket alone is missing
-/// without a trace.
+/// A copy of the volume without `blobs/ends`, as by a careless rsync: moved containers are missing without a trace.
 #[test]
 fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lost() {
     let site = Site::with(MOVING);
@@ -136,13 +135,13 @@ fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lo
     fs::remove_file(data_dir.join("catalog.db")).unwrap();
     let from = ["--from", copy.to_str().unwrap()];
 
-    // While it cannot be asked, nothing is called lost.
+    // While the bucket cannot be asked, nothing is reported lost.
     site.bucket.go_away();
     let (status, said) = site.maintain(&new, "recover", &from);
     assert_eq!(status.code(), Some(9), "{said}");
     assert!(said.contains("that do not name s3") && !new.join("catalog.db").exists(), "{said}");
     site.bucket.heal();
-    // A bucket of another repository says nothing of this one.
+    // A bucket of another repository says nothing about this one.
     let mark = site.bucket.object("site/repository").unwrap().bytes;
     stop(Server::start(&site.path("another")));
     site.bucket.replace("site/repository", fs::read(site.path("another/blobs/repository")).unwrap());
@@ -158,7 +157,7 @@ fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lo
     let (status, said) = site.maintain(&newer, "recover", &["--from", older.to_str().unwrap()]);
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("holds restore points that are not here (1; "), "{said}");
-    // Without the bucket, what is known to lie there would be called lost.
+    // Without the bucket, containers known to be there would be reported lost.
     let (status, said) = maintain(&without, "recover", &["--from", partly.to_str().unwrap()]);
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("set s3") && !without.join("catalog.db").exists(), "{said}");
@@ -175,7 +174,7 @@ fn what_a_copied_volume_lacks_is_looked_for_in_the_bucket_before_it_is_called_lo
     let verified = server.agent().run(&["verify", "--all"]).ok().said();
     assert!(verified.contains("Verified 2 restore points"), "{verified}");
     stop(server);
-    // Without the record, and without the bucket, it is still known that something lies there.
+    // Even without the record and the bucket, it is known that containers were moved.
     for name in ["tiers.db", "tiers.db-wal", "tiers.db-shm"] {
         let _ = fs::remove_file(new.join(name));
     }

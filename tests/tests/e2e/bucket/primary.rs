@@ -10,7 +10,7 @@ use super::{Site, copied, stop};
 
 const PRIMARY: &str = "encryption = \"on\"\ns3_primary = true\ns3_move_until_free = 100\n";
 
-/// All that is here is there now, without waiting for it.
+/// Asserts, without waiting, that the bucket has everything that is here.
 fn assert_all_there(site: &Site, data_dir: &Path) {
     let keys = site.bucket.keys();
     for name in copied(data_dir) {
@@ -18,7 +18,7 @@ fn assert_all_there(site: &Site, data_dir: &Path) {
     }
 }
 
-/// Starts a backup while the bucket is away, and waits until it is committed and its agent still waits.
+/// Starts a backup while the bucket is unreachable, and waits until it is committed and its agent still waits.
 fn held(site: &Site, server: &Server, vm: &str, disk: &Disk) -> Running {
     site.bucket.go_away();
     let mut run = server.agent().start(&["backup", "--vm", vm, disk.arg()]);
@@ -74,7 +74,7 @@ fn a_backup_waits_for_a_bucket_that_is_away() {
     stop(server);
 }
 
-/// An agent that was not told asks the next server, and makes no second restore point.
+/// An agent without an answer asks the next server, and makes no second restore point.
 #[test]
 fn a_server_killed_before_the_bucket_has_it_answers_after_its_restart() {
     let site = Site::with(PRIMARY);
@@ -84,7 +84,7 @@ fn a_server_killed_before_the_bucket_has_it_answers_after_its_restart() {
     let mut run = held(&site, &server, "web", &disk);
     server.kill();
     let config = ["--config", site.config.to_str().unwrap()];
-    // The port may be taken by another test in this moment.
+    // Another test may have taken the port in the meantime.
     let server =
         wait_for("the port", || Server::options().args(&config).grpc(&address).try_start(&data_dir).ok());
     site.wait_for_failure(&data_dir, "no answer came");
@@ -96,7 +96,7 @@ fn a_server_killed_before_the_bucket_has_it_answers_after_its_restart() {
     stop(server);
 }
 
-/// The volume is emptied into the bucket as room is needed, whatever the age of what lies on it.
+/// Data is moved from the volume to the bucket as space is needed, whatever its age.
 #[test]
 fn the_local_disk_is_a_cache() {
     let site = Site::with(PRIMARY);

@@ -1,4 +1,4 @@
-//! What people and programs are told of the bucket is what is there.
+//! Reported figures of the bucket match its contents.
 
 use holdfast_bucket::{BUCKET, Op};
 use holdfast_tests::web::get;
@@ -18,7 +18,7 @@ fn place<'a>(bucket: &'a Value, kind: &str) -> &'a Value {
     bucket["places"].as_array().unwrap().iter().find(|place| place["kind"] == kind).unwrap()
 }
 
-/// Blobs and bytes of a kind, as the bucket has them.
+/// Blobs and bytes of a kind in the bucket.
 fn held(site: &Site, kind: &str) -> (usize, usize) {
     let keys = site.copies(kind);
     let bytes = keys.iter().map(|key| site.bucket.object(key).unwrap().bytes.len()).sum();
@@ -34,7 +34,7 @@ fn what_lies_there_and_what_was_asked_is_told_exactly() {
     server.agent().back_up("web", &[disk.arg()]);
     site.wait_for_points(1);
     site.wait_up_to_date(&data_dir);
-    // What is found is kept for a moment.
+    // The result is cached for a moment.
     let bucket = wait_for("the figures of now", || {
         let bucket = tiers(&server);
         let is_there = |kind: &str| {
@@ -51,7 +51,7 @@ fn what_lies_there_and_what_was_asked_is_told_exactly() {
     assert_eq!(bucket["prices"]["applies"], false, "it is not Amazon's");
     assert!(bucket["month"]["cost"]["sum"].as_f64().unwrap() > 0.0, "{bucket}");
     assert!(bucket["month"]["forecast"].is_null(), "of less than a day");
-    // Nothing is asked while nothing changes.
+    // Nothing is requested while nothing changes.
     let counted = wait_for("the requests to be counted", || {
         let counted = tiers(&server)["requests"].clone();
         (counted["put"] == site.bucket.count(Op::Put)).then_some(counted)
@@ -60,7 +60,7 @@ fn what_lies_there_and_what_was_asked_is_told_exactly() {
     assert_eq!(tiers(&server)["month"]["requests"]["put"], counted["put"]);
     stop(server);
 
-    // The month goes on where it was, the server's own count begins anew.
+    // The month continues, the server's own count starts over.
     let server = site.start(&data_dir);
     disk.put(0, b"changed");
     server.agent().back_up("web", &[disk.arg()]);
@@ -73,7 +73,7 @@ fn what_lies_there_and_what_was_asked_is_told_exactly() {
     });
     assert!(own.as_u64() < month.as_u64() && own.as_u64() > Some(0), "{own} of {month}");
     assert_eq!(site.status(&data_dir)["month"]["requests"]["put"], month);
-    // What is found is kept for a moment here as well.
+    // The result is cached for a moment here as well.
     let token = std::fs::read_to_string(data_dir.join("admin.token")).unwrap();
     let line = format!("holdfast_bucket_stored_blobs{{kind=\"points\"}} {}", held(&site, "points").0);
     wait_for("the metrics of now", || {

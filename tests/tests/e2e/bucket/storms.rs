@@ -1,4 +1,4 @@
-//! Bad days in each way to use a bucket: outages in mid-backup, refusals in masses, clocks that are wrong.
+//! Failures for each way to use a bucket: outages during a backup, mass refusals, wrong clocks.
 
 use std::path::Path;
 
@@ -24,8 +24,8 @@ fn wait_for_copies(site: &Site, data_dir: &Path) {
     });
 }
 
-/// The bucket goes in the middle of a backup, which ends here all the same; where it counts only once the bucket has it, its
-/// agent waits. What was there before can be restored, but what lies there alone.
+/// The bucket becomes unreachable in the middle of a backup, which still ends here; if it counts only once the bucket
+/// has it, its agent waits. Earlier data can be restored, except what only the bucket has.
 #[test]
 fn an_outage_in_mid_backup_costs_time_in_every_mode() {
     for settings in [COPY, MOVE, PRIMARY, ARCHIVE] {
@@ -47,7 +47,7 @@ fn an_outage_in_mid_backup_costs_time_in_every_mode() {
         wire.release();
         wait_for("the restore point", || (server.agent().backups("web").len() == 1).then_some(()));
         assert_eq!(server.agent().read_back("web"), disk.bytes(), "{settings}");
-        // Nothing leaves the disk meanwhile.
+        // Nothing is removed from the disk meanwhile.
         server.agent().run(&["reclaim"]);
         assert_eq!(server.agent().read_back("web"), disk.bytes(), "{settings}");
         assert_eq!(server.agent().read_back("old"), old.bytes(), "{settings}");
@@ -63,7 +63,8 @@ fn an_outage_in_mid_backup_costs_time_in_every_mode() {
     }
 }
 
-/// Refused in masses, whatever it asks: copies, removals and reads of what lies there alone are slower, and that is all.
+/// Mass refusals of all requests: copies, removals and reads of data that only the bucket has get slower, and nothing
+/// else.
 #[test]
 fn a_storm_of_refusals_costs_time() {
     let site = Site::with(MOVE);
@@ -96,7 +97,8 @@ fn a_storm_of_refusals_costs_time() {
     site.assert_same(&data_dir);
 }
 
-/// The object store refuses what is signed a day too early or too late: the message says so, and copying goes on by itself.
+/// The object store refuses requests signed a day too early or too late: the message says so, and copying
+/// resumes by itself.
 #[test]
 fn a_clock_that_is_off_by_a_day_is_explained() {
     for settings in [COPY, PRIMARY] {
@@ -106,7 +108,7 @@ fn a_clock_that_is_off_by_a_day_is_explained() {
         site.bucket.fail(Op::Any, "", MANY, Fault::Refuse(403, "RequestTimeTooSkewed"));
         let disk = Disk::of_noise(site.path("disk.raw"), 44, 4 << 20);
         let run = server.agent().start(&["backup", "--vm", "web", disk.arg()]);
-        // Of a refused HEAD there is no body that says why: then the rights are named first.
+        // A refused HEAD has no body that says why: then the rights are named first.
         site.wait_for_failure(&data_dir, "clock of this machine");
         wait_for("the restore point", || (server.agent().backups("web").len() == 1).then_some(()));
         assert_eq!(server.agent().read_back("web"), disk.bytes());
@@ -145,7 +147,7 @@ fn of_two_that_start_at_once_one_writes() {
     let (winner, other) = if refused == 0 { (&second, &first) } else { (&first, &second) };
     site.wait_up_to_date(winner);
     assert!(!failure(winner) && failure(other));
-    // Both work here.
+    // Both work locally.
     for server in [&a, &b] {
         assert_eq!(server.agent().read_back("web"), disk.bytes());
     }

@@ -1,4 +1,4 @@
-//! What lies in the archive, as the web UI and programs see it: the same quote, and the same task.
+//! Archived data in the web UI and the REST API: the same quote, and the same task.
 
 use holdfast_bucket::Op;
 use holdfast_tests::web::{get, post};

@@ -10,8 +10,8 @@ fn signal(server: &Server, signal: Signal) {
     kill_process(server.pid(), signal).unwrap();
 }
 
-/// A second server is refused with the first one's name. When the first one is paused and the second is told to take over,
-/// the first one writes nothing more when it goes on, says why, and works on here.
+/// A second server is refused with the first one's name. When the first one is paused and the second is told to take
+/// over, the first one writes nothing more when it resumes, says why, and still works locally.
 #[test]
 fn a_bucket_has_one_writer() {
     let site = Site::new();
@@ -27,7 +27,7 @@ fn a_bucket_has_one_writer() {
     a.agent().back_up("web", &[disk.arg()]);
     site.wait_up_to_date(&first);
 
-    // Made of the bucket while the first one runs, as for a drill: it reads, and writes nothing.
+    // Recovered from the bucket while the first one runs, as for a drill: it reads, and writes nothing.
     // A wrong name leaves the folder as it was.
     let wrong = format!("s3://{BUCKET}/elsewhere");
     let (status, said) =
@@ -46,12 +46,12 @@ fn a_bucket_has_one_writer() {
     let (status, said) = site.maintain(&second, "tier", &["take-over", "--from", "someone else"]);
     assert!(!status.success() && said.contains(&name), "{said}");
 
-    // The first one is paused, with work at hand.
+    // The first one is paused, with work to do.
     signal(&a, Signal::STOP);
     let (status, said) = site.maintain(&second, "tier", &["take-over", "--from", &name]);
     assert!(status.success(), "{said}");
     site.wait_for_points(3);
-    // Its snapshot of the catalog, too.
+    // Including its snapshot of the catalog.
     site.wait_up_to_date(&second);
     let objects = site.bucket.keys();
     let (puts, deletes) = (site.bucket.count(Op::Put), site.bucket.count(Op::Delete));
@@ -63,7 +63,7 @@ fn a_bucket_has_one_writer() {
     assert_eq!(a.agent().read_back("web"), disk.bytes());
     assert_eq!(site.bucket.keys(), objects, "nothing was written there");
     assert_eq!((site.bucket.count(Op::Put), site.bucket.count(Op::Delete)), (puts, deletes));
-    // Each object says who wrote it.
+    // Each object names its writer.
     let writers: Vec<String> = site
         .copies("points")
         .iter()
@@ -75,7 +75,7 @@ fn a_bucket_has_one_writer() {
     stop(b);
 }
 
-/// The lease is gone, and an object with it: the server that wrote it asks first, and goes on when it is told to.
+/// The lease is gone, and an object with it: the server that wrote it asks first, and continues when it is told to.
 #[test]
 fn a_bucket_that_lost_its_lease_is_written_to_on_request() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! A repository that was made without encryption is encrypted beside everything else.
+//! A repository created without encryption is encrypted while it is in use.
 
 use holdfast_tests::disk::{assert_same, noise};
 use holdfast_tests::server::maintain;
@@ -23,7 +23,7 @@ fn an_existing_repository_is_encrypted_while_it_is_used() {
     let before = scene.disk.bytes();
     scene.disk.put(0, &noise(10, 2 << 20));
     scene.add(&[]);
-    // Ended anywhere.
+    // Killed at any point.
     for wanted in [1, 3, 5] {
         let server = Server::options().arg("--encrypt").start(&scene.data_dir);
         wait_for("some of it to be encrypted", || {
@@ -33,7 +33,7 @@ fn an_existing_repository_is_encrypted_while_it_is_used() {
         });
         server.kill();
     }
-    // Said once is enough.
+    // Setting it once is enough.
     let server = Server::start(&scene.data_dir);
     assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
     wait_until_converted(&scene);
@@ -49,7 +49,7 @@ fn an_existing_repository_is_encrypted_while_it_is_used() {
     assert!(status.success(), "{said}");
     scene.disk.put(0, &noise(11, 1 << 20));
     scene.add(&[]);
-    // Off is no way back.
+    // It cannot be switched off again.
     let server = Server::options().arg("--encrypt=off").start(&scene.data_dir);
     assert!(server.stderr().contains("stays so"), "{}", server.stderr());
     assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));

@@ -1,4 +1,4 @@
-//! Keys that are destroyed with their namespace, and tables of keys that were put back.
+//! Keys destroyed with their namespace, and old tables of keys put back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{NAMESPACE, Scene, VM, repository_key, stop};
 
-/// Copies what is in a folder; what is there already stays.
+/// Copies the contents of a folder; existing files are unchanged.
 pub(super) fn copy_into(from: &Path, to: &Path) {
     for path in files(from) {
         let target = to.join(path.strip_prefix(from).unwrap());
@@ -23,12 +23,12 @@ pub(super) fn copy_into(from: &Path, to: &Path) {
     }
 }
 
-/// The id of the data key that a blob's header names.
+/// The id of the data key in a blob's header.
 fn data_key(path: &Path) -> String {
     fs::read(path).unwrap()[8..24].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Copies of a namespace's blobs name the key they want, and it is among today's no more; those of the other are.
+/// Blobs of a destroyed namespace in a copy name a key that no longer exists; those of the other name existing ones.
 fn todays_keys_open_no_copy(copy: &Path, today: &Value) {
     let keys = today["data_keys"].as_array().unwrap().iter();
     let present: Vec<String> = keys.map(|key| key["id"].as_str().unwrap().to_owned()).collect();
@@ -40,7 +40,7 @@ fn todays_keys_open_no_copy(copy: &Path, today: &Value) {
     }
 }
 
-/// Of all files in a folder.
+/// Names of all files in a folder.
 fn names(folder: &Path) -> Vec<std::ffi::OsString> {
     files(folder).iter().map(|path| path.file_name().unwrap().to_owned()).collect()
 }
@@ -101,7 +101,7 @@ fn a_destroyed_namespace_cannot_be_read_with_todays_keys() {
     assert!(get(&server, "/api/v1/audit", &server.admin_token()).text().contains("namespace.destroy"));
     stop(server);
 
-    // Containers and points of before, put back: what today's keys open has nothing of them.
+    // Old containers and points, put back: the current keys open none of them.
     for folder in ["containers", "points", "snapshots"] {
         copy_into(&copy.join("blobs").join(folder), &scene.data_dir.join("blobs").join(folder));
     }
@@ -110,7 +110,7 @@ fn a_destroyed_namespace_cannot_be_read_with_todays_keys() {
     let args = ["restore", "latest", "--namespace", NAMESPACE, "--vm", VM, "--to", "-"];
     assert_ne!(server.agent().run(&args).code, Some(0));
     stop(server);
-    // Nor does today's key file open the copy with its own keys; the kit of then does, and SECURITY says so.
+    // The current key file does not open the copy with its own keys either; the old kit does, as SECURITY says.
     let recover = |args: &[&str]| {
         let from = copy.join("blobs");
         let data_dir = scene.path("recovered");
@@ -142,7 +142,7 @@ fn an_older_table_of_keys_is_noticed() {
     scene.restores();
 }
 
-/// A kit that no one has must not pass for one.
+/// A kit that could not be delivered must not count as one.
 #[test]
 fn a_kit_whose_page_cannot_be_written_is_taken_back() {
     let scene = Scene::new(&["--encrypt"]);
@@ -157,7 +157,7 @@ fn a_kit_whose_page_cannot_be_written_is_taken_back() {
     assert_eq!((&after["slots"], &after["recovery_kit"]), (&before["slots"], &false.into()));
 }
 
-/// A server that runs as a user of its own opens nothing of root's.
+/// A server that runs as a user of its own cannot open files of root.
 #[test]
 fn what_root_makes_offline_belongs_to_the_server() {
     const UID: u32 = 54_321;
@@ -186,7 +186,7 @@ fn what_root_makes_offline_belongs_to_the_server() {
         assert_eq!(not_of(&scene.data_dir, UID), [""; 0].map(PathBuf::from), "{command} {args:?}");
         fs::write(&kit, said).unwrap();
     }
-    // A catalog that is made of the restore points alone.
+    // A catalog rebuilt from the restore points alone.
     fs::remove_dir_all(scene.data_dir.join("blobs/snapshots")).unwrap();
     for name in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
         let _ = fs::remove_file(scene.data_dir.join(name));

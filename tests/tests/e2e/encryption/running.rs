@@ -16,7 +16,7 @@ use super::keys::copy_into;
 use super::{NAMESPACE, Scene, VM, read_back, repository_key, stop, wait_until_converted};
 use crate::end_to_end::{create, new_key};
 
-/// `holdfast-server key …` with settings of its own.
+/// Runs `holdfast-server key …` with settings of its own.
 fn key_with(scene: &Scene, passphrase: &PathBuf, args: &[&str]) -> (ExitStatus, String) {
     let mut command = Command::new(binaries().join("holdfast-server"));
     command.arg("key").args(args).arg("--data-dir").arg(&scene.data_dir);
@@ -36,7 +36,7 @@ fn keys_are_changed_while_the_server_runs() {
     let encryption = || get(&server, "/api/v1/server", &server.admin_token()).json()["encryption"].clone();
     assert!(encryption()["reminder"].is_null(), "the server knows of the kit");
 
-    // A passphrase, and a command that has it in place of the server's key file: neither may lock the server out.
+    // A passphrase, and a command that prints it in place of the server's key file: neither may lock the server out.
     let passphrase = scene.path("passphrase");
     fs::write(&passphrase, "correct horse battery staple\n").unwrap();
     scene.key(&["add-passphrase", "--passphrase-file", passphrase.to_str().unwrap()]);
@@ -51,7 +51,7 @@ fn keys_are_changed_while_the_server_runs() {
     assert_eq!(scene.status()["slots"].as_array().unwrap().len(), 3);
     scene.key(&["remove", "3"]);
 
-    // A new repository key: the server goes on with it, and old kits open nothing.
+    // A new repository key: the server continues with it, and old kits open nothing.
     scene.key(&["rotate"]);
     let rotated = repository_key(&scene.status());
     assert_ne!(rotated, repository_key(&before));
@@ -59,7 +59,7 @@ fn keys_are_changed_while_the_server_runs() {
     let (status, said) = maintain(&scene.data_dir, "key", &["import", "--kit", old_kit.to_str().unwrap()]);
     assert_eq!(status.code(), Some(4), "{said}");
 
-    // New data keys in the middle of a backup: what it had begun is read afterwards, and the old keys go.
+    // New data keys in the middle of a backup: the part written before stays readable, and the old keys are dropped.
     let other = Disk::of_noise(scene.path("other.raw"), 10, 24 << 20);
     let proxy = Proxy::holding(server.grpc(), 8 << 20);
     let backup = ["backup", "--namespace", NAMESPACE, "--vm", "other", other.arg()];
@@ -91,7 +91,7 @@ fn keys_are_changed_while_the_server_runs() {
     assert!(after.0 != before.0 && after.1 == before.1, "{before:?} {after:?}");
     assert_same(&scene.disk.bytes(), &read_back(&server, "latest"));
 
-    // The key file is lost, and a kit makes another: the server does not stop for it.
+    // The key file is lost, and a kit creates another: the server does not stop for it.
     let kit = scene.export_kit("new.txt");
     fs::remove_file(scene.key_file()).unwrap();
     scene.key(&["import", "--kit", kit.to_str().unwrap()]);
@@ -111,7 +111,7 @@ fn lies_there(scene: &Scene) -> Vec<(PathBuf, Vec<u8>)> {
     files(&blobs).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// It says why, and what to do.
+/// Asserts that all other requests are refused, with the reason and what to do.
 fn all_else_is_refused(scene: &Scene, server: &Server, point: &str, key: &str) {
     let why = ["--without-keys", "Nothing is damaged", key];
     let disk = scene.disk.arg();
@@ -143,7 +143,7 @@ fn a_server_without_keys_serves_the_catalog_and_changes_nothing() {
     scene.refuses(&[], &["--without-keys"]);
     for crashed in [false, true] {
         if crashed {
-            // What a crash leaves is for a start with the keys.
+            // Leftovers of a crash are removed by a start with the keys.
             fs::rename(&aside, scene.key_file()).unwrap();
             Server::start(&scene.data_dir).kill();
             fs::rename(scene.key_file(), &aside).unwrap();
@@ -151,7 +151,7 @@ fn a_server_without_keys_serves_the_catalog_and_changes_nothing() {
         let before = lies_there(&scene);
         let server = Server::options().arg("--without-keys").start(&scene.data_dir);
         let (admin, agent) = (server.admin_token(), server.agent());
-        // What the catalog knows.
+        // Data that the catalog has.
         let list = agent.run(&["list", "--namespace", NAMESPACE, "--vm", VM, "--json"]).ok().summary();
         let point = list["backups"][0]["backup"].as_str().unwrap().to_owned();
         assert!(!agent.report().is_empty());
@@ -197,7 +197,7 @@ fn a_server_without_keys_serves_the_catalog_and_changes_nothing() {
     scene.restores();
     let (status, said) = maintain(&scene.data_dir, "check", &["--read-data"]);
     assert!(status.success(), "{said}");
-    // There is nothing to do without in a repository that is not encrypted.
+    // An unencrypted repository needs no such mode.
     let plain = Scene::new(&[]);
     let (status, said) = Server::options().arg("--without-keys").try_start(&plain.data_dir).unwrap_err();
     assert!(!status.success() && said.contains("not encrypted"), "{said}");
@@ -215,7 +215,7 @@ fn errors_name_the_command_and_the_way_out() {
         said.contains("\"nosuchvault\"") && !said.contains("hidden") && !said.contains("/bin/sh\""),
         "{said}"
     );
-    // A recovery that fails leaves nothing, and says what a recovery can do.
+    // A failed recovery leaves nothing, and says what a recovery can do.
     let (blobs, data_dir) = (scene.data_dir.join("blobs"), scene.path("a/new/folder"));
     let home = scene.path("elsewhere");
     fs::create_dir(&home).unwrap();
@@ -232,7 +232,7 @@ fn errors_name_the_command_and_the_way_out() {
     }
 }
 
-/// Its content is the agents' key's, which the server never had; what the server kept of it goes as that of any other.
+/// Its content is encrypted with the agents' key, which the server never had; the rest is destroyed like any other's.
 #[test]
 fn an_end_to_end_namespace_is_destroyed_as_any_other() {
     const VAULT: &str = "vault";
@@ -257,7 +257,7 @@ fn an_end_to_end_namespace_is_destroyed_as_any_other() {
     let of = |status: &serde_json::Value| status["data_keys"].as_array().unwrap().len();
     assert_eq!(of(&scene.status()), of(&before) - 1);
 
-    // Put back, it is of no use even to an agent that still has its key; and the namespace goes on as an empty one.
+    // Put back, it is useless even to an agent that still has its key; and the namespace continues as an empty one.
     for folder in ["containers", "points"] {
         copy_into(&copy.join(folder), &scene.data_dir.join("blobs").join(folder));
     }
