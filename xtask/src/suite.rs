@@ -19,11 +19,11 @@ use crate::web;
 /// Environment variable that makes tests skip nothing.
 pub(crate) const SLOW: &str = "HOLDFAST_SLOW_TESTS";
 
-/// The line that says what tests leave out otherwise.
+/// The message about tests that are skipped otherwise.
 const LEFT_OUT: &str = "Left out without --slow: 99 of 100 power failures of everything at once; for each write of the other \
                         lives that power fails in, one of the two outcomes (lost, done); 90,000 of the 100,000 rows that a browser scrolls";
 
-/// How many tests of one program run at once.
+/// Environment variable: number of tests of one program that run in parallel.
 const THREADS: &str = "RUST_TEST_THREADS";
 
 const END_TO_END: &str = "e2e";

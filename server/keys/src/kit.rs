@@ -4,9 +4,10 @@
 //! with or without their numbers, with any separators. A wrong letter is detected in its word, which is named by its
 //! number; any other mistake by the checksum over all.
 //!
-//! A word carries 12 bits and can be read out and typed: consonant, vowel, consonant, vowel, consonant. The first four carry the bits, most significant first (4, 2,
-//! 4 and 2 bits); the last is a check letter, so that any one wrong letter, and nearly every pair of letters in the
-//! wrong order, shows in the word itself. All words differ in their first four letters.
+//! A word encodes 12 bits and is easy to read out and type: consonant, vowel, consonant, vowel, consonant. The first
+//! four encode the bits, most significant first (4, 2, 4 and 2 bits); the last is a check letter, so that any one wrong
+//! letter, and nearly every pair of swapped letters, is detected in the word itself. All words differ in their first
+//! four letters.
 
 use std::fmt::Write as _;
 

@@ -92,7 +92,7 @@ fn a_bucket_without_object_lock_says_so() {
     assert!(error.to_string().contains("s3:DeleteObjectVersion"), "{error}");
 }
 
-/// Where versions are kept, removing for good takes one listing an object, and no look at any version that can go.
+/// Where versions are kept, removing for good takes one listing an object, and no request about versions.
 #[test]
 fn removing_for_good_is_a_listing_each_and_one_request() {
     let bucket = TestBucket::start_with_object_lock();

@@ -52,7 +52,7 @@ pub struct CopyStatus {
     /// Blobs known to be waiting.
     pub waiting_blobs: u64,
     pub waiting_bytes: u64,
-    /// All blobs sealed before this are in the bucket, in milliseconds since the Unix epoch. `None`: unknown as yet.
+    /// All blobs sealed before this are in the bucket, in milliseconds since the Unix epoch. `None`: never complete.
     pub copied_up_to_ms: Option<i64>,
     /// `true` while the local listing is being compared: more blobs may be waiting than is known.
     pub is_comparing: bool,

@@ -41,8 +41,8 @@ fn holder_of(text: &str) -> Holder {
 }
 
 impl Record {
-    /// Returns the other server that writes to the bucket, as far as this data folder knows; or [`NO_HOLDER`] if the
-    /// lease is gone and the bucket does not have the contents this data folder knows.
+    /// Returns the other server that writes to the bucket, as far as this data folder knows; or a placeholder if
+    /// the lease is gone and the bucket does not have the contents this data folder knows.
     ///
     /// # Errors
     /// The database's.

@@ -24,7 +24,7 @@ pub const DEFAULT_CLASS: &str = "STANDARD";
 pub struct Dollars(pub u64);
 
 impl Dollars {
-    /// Converts a price for a million units, in dollars, to the price of one.
+    /// Converts millionths of a dollar.
     const fn of_millionths(millionths: u64) -> Self {
         Self(millionths * 1_000)
     }

@@ -135,8 +135,8 @@ impl Copies {
         Ok(self.shared.record.begin_pass(now_ms, MOVED_AFTER_MS, AGAIN_AFTER_MS)?)
     }
 
-    /// Returns true if a locked restore point is due to be checked: it is not known that everything it needs is
-    /// retained that long, or it `may_lack` local blobs that the record does not count as missing.
+    /// Returns true if a locked restore point is due to be checked: not everything it needs is known to be
+    /// retained that long, or it `may_lack` blobs here although none is recorded as missing.
     ///
     /// # Errors
     /// The record's.

@@ -1,5 +1,5 @@
-//! Order and crashes. The bucket is a volume in memory that fails on demand; what is here is
-//! one, too, so that a test can crash.
+//! Order and crashes. The bucket is a volume in memory that fails on demand; so is the local volume, so that a
+//! test can crash.
 
 mod answers;
 mod archive;
@@ -35,7 +35,7 @@ struct World {
     clock: Arc<ManualClock>,
 }
 
-/// A process on it.
+/// A process with that data folder open.
 struct Process {
     volume: TieredVolume,
     copies: Copies,
@@ -49,7 +49,7 @@ fn container(number: u32) -> String {
     format!("containers/0000000/{number:010}.data")
 }
 
-/// As encryption names blobs, and a point by the first letter of its restore point.
+/// Names of forms as with encryption, and of points by the first letter of their restore points.
 pub(crate) const NAMES: Names = Names {
     may_travel: |_| true,
     forms: |name| {
@@ -82,12 +82,12 @@ impl World {
         Arc::new(Record::open_or_create(&self.folder.path().join("tiers.db"), "s3://here").unwrap())
     }
 
-    /// As after a start, however the process before ended.
+    /// Starts a process, however the one before ended.
     fn start(&self) -> Process {
         self.start_on(Arc::new(self.local.clone()))
     }
 
-    /// The same, on a local volume that fails.
+    /// Same as [`World::start`], on a local volume that fails.
     fn start_on(&self, local: Arc<dyn Volume>) -> Process {
         let remote = Remote::plain(&self.bucket);
         let clock = Arc::<ManualClock>::clone(&self.clock);
@@ -110,7 +110,7 @@ impl World {
 }
 
 impl Process {
-    /// Works until there is nothing to do; returns the blobs copied.
+    /// Works until nothing is left to do; returns the number of blobs copied.
     fn finish(&self) -> u64 {
         let mut blobs = 0;
         for _ in 0..10_000 {
@@ -146,7 +146,7 @@ fn conforms() {
     });
 }
 
-/// (T4) As above, of a folder that lies in the bucket in part.
+/// (T4) Same as above, for a folder of which only the bucket has some blobs.
 #[test]
 fn what_is_only_there_is_listed_read_and_removed_as_if_it_were_here() {
     let world = World::new();
@@ -180,7 +180,7 @@ fn what_is_only_there_is_listed_read_and_removed_as_if_it_were_here() {
 }
 
 /// (T1) A bucket in which every blob of the work below may be the last one that got through.
-/// (S3) What only the bucket has does not say that anything is mounted here.
+/// (S3) A blob that only the bucket has does not prove that a file system is mounted here.
 #[test]
 fn what_is_here_is_what_the_folder_has() {
     let world = World::new();
@@ -236,7 +236,7 @@ fn a_point_never_comes_before_what_it_needs() {
     }
 }
 
-/// (T1) What is sealed while a round is under way is of the next one.
+/// (T1) Points sealed while a round is in progress belong to the next one.
 #[test]
 fn points_sealed_during_a_round_wait() {
     let world = World::new();
@@ -246,7 +246,7 @@ fn points_sealed_during_a_round_wait() {
     }
     put(&process.volume, "points/n/v/early.1", b"p");
     let mut number = 100;
-    // A backup ends after every single piece of the round.
+    // A backup ends after each step of the round.
     loop {
         let worked = process.copies.work(&|| false).unwrap();
         for entry in list(&world.stored, "points") {
@@ -266,7 +266,7 @@ fn points_sealed_during_a_round_wait() {
     assert_eq!(world.there().len(), 40 + 1 + 2 * 20);
 }
 
-/// (T1) (T2) Copying forward: what is live of one container goes on in another, and the first is removed.
+/// (T1) (T2) Copying forward: the live chunks of one container move to another, and the first is removed.
 #[test]
 fn what_was_copied_forward_is_there_before_the_point_and_before_the_removal() {
     for is_new_process in [false, true] {
@@ -276,7 +276,7 @@ fn what_was_copied_forward_is_there_before_the_point_and_before_the_removal() {
         put(&process.volume, &container(1), b"old");
         put(&process.volume, "points/n/v/p.1", b"p");
         let process = if is_new_process { world.start() } else { process };
-        // The round has begun when reclaim comes.
+        // The round has begun when reclaim runs.
         let _ = process.copies.work(&|| false).unwrap();
         put(&process.volume, &container(2), b"live of old");
         process.volume.remove(&name(&container(1))).unwrap();
@@ -318,7 +318,7 @@ fn a_copy_whose_answer_was_lost_counts() {
     assert_eq!(world.bucket.count(OpKind::Seal), sealed, "it was asked for first");
     assert_eq!(process.copies.record().totals().unwrap()[0].blobs, 1);
 
-    // Not applied: it is sent again.
+    // Not carried out: it is sent again.
     put(&process.volume, &container(2), b"two");
     world.bucket.fail_next(OpKind::Seal, 1, Fault::OutcomeUnknown { applied: false });
     process.fail();
@@ -334,7 +334,7 @@ fn a_copy_whose_answer_was_lost_counts() {
     assert_eq!(process.copies.status().waiting_blobs, 0);
 }
 
-/// (T6) Nothing is replaced, and nothing is taken for a copy that is not one.
+/// (T6) Nothing is replaced, and an object with other content is not accepted as a copy.
 #[test]
 fn other_content_under_a_name_stops_the_copies() {
     let world = World::new();
@@ -345,7 +345,7 @@ fn other_content_under_a_name_stops_the_copies() {
     put(&process.volume, "points/n/v/p.1", b"p");
     assert!(matches!(process.fail(), CopyError::Other { .. }));
     assert!(!world.is_there("points/n/v/p.1"));
-    // As long, and with other bytes.
+    // Same length, other bytes.
     world.stored.replace(&name(&container(1)), b"the wrong 1".to_vec());
     let error = process.fail();
     assert!(matches!(error, CopyError::Other { .. }) && !error.is_passing(), "{error}");
@@ -380,7 +380,7 @@ fn a_removal_is_noted_before_the_blob_goes() {
     process.finish();
     assert!(!world.is_there(&container(1)));
 
-    // Power fails between the note and the removal here.
+    // Power fails between the record and the local removal.
     put(&process.volume, &container(2), b"two");
     process.finish();
     world.record().note_removal(&name(&container(2))).unwrap();
@@ -391,7 +391,7 @@ fn a_removal_is_noted_before_the_blob_goes() {
     assert_eq!(process.copies.status().removals, 0);
 }
 
-/// A name that is used again before its first blob is gone from there.
+/// A name that is reused before the bucket has removed its first blob.
 #[test]
 fn a_name_used_again_gets_its_own_copy() {
     let world = World::new();
@@ -442,7 +442,7 @@ fn a_record_is_of_one_place_and_one_format() {
     assert!(error.contains("newer version"), "{error}");
 }
 
-/// How far the copies are behind is the age of what waits.
+/// The lag of copies is the age of the oldest waiting blob.
 #[test]
 fn the_lag_is_that_of_the_oldest_blob_that_waits() {
     let world = World::new();
@@ -463,7 +463,7 @@ fn the_lag_is_that_of_the_oldest_blob_that_waits() {
     assert_eq!(process.copies.status().copied_up_to_ms, Some(1_060_500));
 }
 
-/// What may not leave this machine does not.
+/// Blobs that may not leave this machine are not copied.
 #[test]
 fn what_may_not_travel_stays() {
     let world = World::new();
@@ -482,7 +482,7 @@ fn what_may_not_travel_stays() {
     assert_eq!(world.there(), [format!("{}-", container(2))]);
 }
 
-/// What was copied when it was allowed goes from there, also when it is not any more.
+/// Blobs copied while that was allowed are removed from the bucket, also when it no longer is.
 #[test]
 fn what_may_not_travel_any_more_goes_from_there() {
     let world = World::new();
@@ -507,8 +507,8 @@ fn what_may_not_travel_any_more_goes_from_there() {
     assert_eq!(copies.record().removals_up_to(last).unwrap(), 0);
 }
 
-/// (T1) A container that is being removed while a round passes was copied forward before: what it went into comes before
-/// the points that need it.
+/// (T1) A container being removed while a round passes was copied forward before: the containers that took its live
+/// chunks are copied before the points that need them.
 #[test]
 fn what_a_container_was_copied_into_comes_before_points() {
     for is_whole in [false, true] {
@@ -519,7 +519,7 @@ fn what_a_container_was_copied_into_comes_before_points() {
         }
         put(&process.volume, &container(1), b"first");
         put(&process.volume, "points/a/b/1", b"needs what container 1 has");
-        // The round begins; then it is copied forward, and its removal has been noted and not done.
+        // The round begins; then it is copied forward, and its removal is recorded but not done.
         let worked = process.copies.work(&|| false).unwrap();
         assert!(worked.more);
         put(&process.volume, &container(2), b"first, copied forward");
@@ -532,7 +532,7 @@ fn what_a_container_was_copied_into_comes_before_points() {
     }
 }
 
-/// What could not be read here is tried again later.
+/// Blobs that could not be read here are retried later.
 #[test]
 fn what_could_not_be_read_is_tried_again() {
     let world = World::new();
@@ -552,7 +552,7 @@ fn what_could_not_be_read_is_tried_again() {
     assert_eq!(process.copies.status().unreadable.len(), 0);
 }
 
-/// One that cannot be compared with what lies there keeps nothing else from being copied.
+/// A blob that cannot be compared with its object does not keep others from being copied.
 #[test]
 fn what_cannot_be_compared_is_tried_again() {
     let world = World::new();
@@ -569,7 +569,7 @@ fn what_cannot_be_compared_is_tried_again() {
     assert!(world.is_there(&container(2)));
 }
 
-/// (T12) What was sealed before the mark is in the bucket when it is said to be.
+/// (T12) Once a mark is reported as reached, the bucket has everything sealed before it.
 #[test]
 fn a_mark_is_reached_when_all_before_it_is_there() {
     let world = World::new();
@@ -597,13 +597,13 @@ fn a_mark_is_reached_when_all_before_it_is_there() {
 
     process.finish();
 
-    // What cannot be read here is not there, although no one waits for it.
+    // An unreadable blob counts as missing, although nothing waits for it.
     put(&process.volume, &container(3), b"three");
     let mark = process.copies.mark();
     faulty.fail_next(OpKind::Read, 1, Fault::Io);
     process.finish();
     assert!(!process.copies.has_up_to(mark));
-    // Also while it is tried again, and fails again.
+    // Also while it is retried, and fails again.
     world.clock.advance_ms(3_600_000);
     faulty.fail_next(OpKind::Read, 1, Fault::Io);
     while process.copies.work(&|| false).unwrap().more {

@@ -1,4 +1,4 @@
-//! The bucket, as `s3s` asks it.
+//! The bucket: implements the requests of `s3s`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use crate::versions::{Retention, Versions, timestamp};
 #[derive(Debug, Clone)]
 pub struct Object {
     pub bytes: Bytes,
-    /// As it was put, or moved since.
+    /// Storage class, as put or changed since.
     pub class: Option<String>,
-    /// Whether it must be brought back before it can be read.
+    /// `true` if it must be thawed before it can be read.
     pub is_archived: bool,
-    /// That it is brought back from an archive.
+    /// Its thaw, once requested.
     pub thaw: Option<ObjectThaw>,
-    /// Whether a checksum came with it.
+    /// `true` if it was put with a checksum.
     pub has_checksum: bool,
-    /// What came with it under names that begin with `x-amz-meta-`.
+    /// Metadata: headers that begin with `x-amz-meta-`.
     pub metadata: BTreeMap<String, String>,
-    /// `None`: it may go whenever someone deletes it.
+    /// `None`: it can be deleted at any time.
     pub retention: Option<Retention>,
     pub(crate) version: String,
     tag: String,
     pub(crate) modified: SystemTime,
 }
 
-/// An object being brought back from an archive.
+/// A requested thaw of an archived object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectThaw {
     pub days: i32,
-    /// As it was asked for.
+    /// Retrieval speed, as requested.
     pub tier: String,
-    /// Until the test says so it cannot be read.
+    /// Set by the test; until then the object cannot be read.
     pub is_done: bool,
 }
 
@@ -50,12 +50,12 @@ impl Object {
         ETag::Strong(self.tag.clone())
     }
 
-    /// Whether it can be read.
+    /// Returns true if it can be read.
     fn is_readable(&self) -> bool {
         !self.is_archived || self.thaw.as_ref().is_some_and(|thaw| thaw.is_done)
     }
 
-    /// As the header `x-amz-restore` tells it. A hundred years are long enough for any test.
+    /// Value of the header `x-amz-restore`. A hundred years are long enough for any test.
     fn shown_thaw(&self) -> Option<String> {
         let thaw = self.thaw.as_ref().filter(|_| self.is_archived)?;
         Some(if thaw.is_done {
@@ -65,7 +65,7 @@ impl Object {
         })
     }
 
-    /// Its storage class is this from now on.
+    /// Changes its storage class.
     pub(crate) fn set_class(&mut self, class: &str) {
         self.class = Some(class.to_owned());
         self.is_archived = is_archive(class);
@@ -73,7 +73,7 @@ impl Object {
     }
 }
 
-/// Whether objects of a storage class must be brought back before they can be read.
+/// Returns true if objects of a storage class must be thawed before they can be read.
 fn is_archive(class: &str) -> bool {
     matches!(class, "GLACIER" | "DEEP_ARCHIVE")
 }
@@ -94,7 +94,7 @@ struct Upload {
 }
 
 impl State {
-    /// Puts an object in place of whatever is there, which is covered where there are versions.
+    /// Puts an object in place of the current one, which is covered if there are versions.
     pub(crate) fn put(
         &mut self,
         key: &str,
@@ -133,7 +133,7 @@ impl State {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Store(pub(crate) Arc<Mutex<State>>);
 
-/// As listings tell it: of every object.
+/// Storage class in listings: every object has one there.
 fn shown_class(object: &Object) -> String {
     object.class.clone().unwrap_or_else(|| "STANDARD".to_owned())
 }
@@ -164,7 +164,7 @@ fn crc32c(bytes: &[u8]) -> String {
     base64(&checksum(CrcAlgorithm::Crc32Iscsi, bytes).to_be_bytes()[4..])
 }
 
-/// As the service does before an object exists. Whether there was one.
+/// Verifies checksums as the service does before an object exists. Returns true if one was sent.
 fn verify(bytes: &[u8], sent64: Option<&str>, sent32: Option<&str>) -> S3Result<bool> {
     if sent64.is_some_and(|sent| sent != crc64(bytes)) || sent32.is_some_and(|sent| sent != crc32c(bytes)) {
         return Err(s3_error!(BadDigest));
@@ -244,7 +244,7 @@ impl S3 for Store {
         Ok(S3Response::new(GetObjectOutput {
             content_length: Some(bytes.len() as i64),
             content_range,
-            // Of all of a container for each piece of it would take longer than sending it.
+            // Computing it over a whole container for each range would take longer than sending the range.
             checksum_crc64nvme: if is_whole { self.shown_checksum(&object) } else { None },
             e_tag: Some(ETag::Strong(object.tag)),
             last_modified: Some(object.modified.into()),
@@ -345,7 +345,7 @@ impl S3 for Store {
         in_bucket(&input.bucket)?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let after = input.start_after.clone().unwrap_or_default();
-        // As S3, whatever is asked for.
+        // As S3 does, whatever is requested.
         let limit = input.max_keys.unwrap_or(1000).clamp(1, 1000) as usize;
         let state = self.0.lock();
         let mut found: Vec<Object2> = state

@@ -449,7 +449,7 @@ fn nothing_lies_in_the_open(scene: &Scene) {
     );
 }
 
-/// Files whose bytes are less random than noise. Headers are tested separately from the rest.
+/// Files whose bytes are less random than noise, not counting their headers.
 fn patterned(scene: &Scene) -> Vec<PathBuf> {
     let blobs = scene.data_dir.join("blobs");
     let is_patterned = |path: &PathBuf| {

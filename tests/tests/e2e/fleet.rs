@@ -124,8 +124,8 @@ struct CountedOn {
 }
 
 /// Kills the agent "killed" once the server has told the backups of `vms` that another one sends the chunks they lack:
-/// they have described their whole disk, and sent hardly anything. `wire` creates the proxies of these backups, with
-/// `more` arguments.
+/// they have described their whole disk, and sent hardly anything. These backups run over proxies
+/// from `wire`, with `more` arguments.
 ///
 /// Starts over if the machine stalled for so long that the server may have dropped the agent before: then others
 /// are told to send.

@@ -19,7 +19,7 @@ const FAILURES: &str = "### Failures and what they stop";
 pub(super) struct Mutation {
     /// The label of a rule or an invariant, or the beginning of a row of the table of failures.
     pub(super) rule: String,
-    /// What the change removes, in words.
+    /// Description of what the change removes.
     pub(super) without: String,
     /// Path below the repository's root.
     pub(super) file: PathBuf,

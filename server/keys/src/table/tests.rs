@@ -268,7 +268,7 @@ fn after_a_rotation_only_the_secrets_that_were_kept_open() {
     // The old repository key opens neither the new table nor a key in it.
     assert!(OpenKeys::new(reread(&keys), old.key().clone()).is_err());
     assert!(keys.table().entries[0].open(old.key()).unwrap().is_none());
-    // An old table goes on opening with an old secret: that is what must be destroyed with it.
+    // An old table still opens with an old secret: both must be destroyed.
     reread(&old).unlock(&kit).unwrap();
     assert_eq!(keys.rotate_repository_key(&[], 5, &SystemRandom), Err(SlotError::NoSecret));
 }

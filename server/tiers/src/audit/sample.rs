@@ -30,7 +30,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Begins the sample of an audit, or goes on with it. The first audit reads nothing: it begins the year.
+    /// Begins the sample of an audit, or resumes it. The first audit reads nothing: it begins the year.
     pub(super) fn begin(record: &Record, goes_on: bool, now_ms: i64) -> Result<Self, RecordError> {
         let moment = |key| Ok::<_, RecordError>(record.said(key)?.and_then(|text| text.parse().ok()));
         let up_to_ms = match moment(SAMPLING)?.filter(|_| goes_on) {

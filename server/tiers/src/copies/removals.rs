@@ -89,7 +89,7 @@ impl Copies {
                 remote.store.remove_all(std::slice::from_ref(&name)).map_err(CopyError::Remote)?;
                 continue;
             }
-            // The container, or its ends: if one is under retention, both stay.
+            // A container stays with its ends, if either is under retention.
             let whole = container_of(&name).unwrap_or(name);
             record.note_held(&whole, hold, soonest_ms)?;
             staying.insert(whole);

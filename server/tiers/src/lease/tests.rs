@@ -96,7 +96,7 @@ fn bucket() -> (MemoryVolume, Bucket) {
     (stored.clone(), Arc::new(FaultyVolume::new(stored)))
 }
 
-/// (T8) The second one is told the first one's name, writes nothing, and works on here.
+/// (T8) The second server's error names the first; it writes nothing, and still works locally.
 #[test]
 fn a_second_server_is_refused() {
     let (stored, bucket) = bucket();

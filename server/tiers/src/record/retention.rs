@@ -156,8 +156,8 @@ impl Record {
         tx.commit().map_err(sql("write"))
     }
 
-    /// Returns true if a locked restore point is due to be checked: it is not known that everything it needs stays
-    /// long enough, or that what it `may_lack` is missing.
+    /// Returns true if a locked restore point is due to be checked: not everything it needs is known to stay long
+    /// enough, or it `may_lack` blobs although none is recorded as missing.
     pub(crate) fn is_point_due(
         &self,
         backup: &str,

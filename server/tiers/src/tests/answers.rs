@@ -1,4 +1,4 @@
-//! Audits whose questions get old answers, or none.
+//! Audits whose requests get outdated answers, or none.
 
 use holdfast_volume::Ends;
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ fn one() -> BlobName {
 }
 
 impl Site {
-    /// A process whose container 1 is copied. `is_moved`: and lies there alone.
+    /// Starts a process that has copied container 1. `is_moved`: and removed the local copy.
     fn new(is_moved: bool) -> (Self, Process) {
         let world = World::new();
         let inner = Arc::clone(&world.bucket);
@@ -47,7 +47,7 @@ impl Site {
     }
 }
 
-/// (T13) (T14) A listing that is old removes nothing, and calls nothing lost.
+/// (T13) (T14) An outdated listing removes nothing, and reports nothing as lost.
 #[test]
 fn what_a_listing_says_is_asked_for_once_more() {
     for is_moved in [false, true] {
@@ -62,19 +62,19 @@ fn what_a_listing_says_is_asked_for_once_more() {
     }
 }
 
-/// (T14) What was lost counts again when it was found to be what was sent, not because there is something.
+/// (T14) A lost object counts again once it was verified, not because something is there.
 #[test]
 fn what_is_not_known_to_be_back_stays_lost() {
     let (site, process) = Site::new(true);
     site.world.stored.remove(&one()).unwrap();
     let lost = process.audit().findings();
     assert_eq!(lost, [(container(1), Flaw::Missing, Outcome::Lost)]);
-    // Another content, which a listing that is old leaves out.
+    // Other content, which an outdated listing leaves out.
     put(&site.world.stored, &container(1), &[8; 4000]);
     site.bucket.classes.lock().listed.insert(one(), None);
     let found = process.audit();
     assert_eq!((found.back, site.flaw()), (vec![], Some(Flaw::Missing)));
-    // And gone again by the time that it is looked at.
+    // And gone again by the time of the check.
     site.bucket.classes.lock().listed.clear();
     site.bucket.classes.lock().gone_once_listed = Some(one());
     let found = process.audit();
@@ -84,7 +84,7 @@ fn what_is_not_known_to_be_back_stays_lost() {
     assert_eq!(site.flaw(), None);
 }
 
-/// (T14) What cannot be read now is neither damage nor sound: what was known of it stays.
+/// (T14) An object that cannot be read now is neither damaged nor intact: its recorded state stays.
 #[test]
 fn what_cannot_be_read_now_is_no_finding() {
     for was_lost in [false, true] {
@@ -110,7 +110,7 @@ fn what_cannot_be_read_now_is_no_finding() {
     }
 }
 
-/// (T15) Ends of another container say nothing of what lies there.
+/// (T15) Ends of another container prove nothing about the object.
 #[test]
 fn a_container_of_another_length_is_not_taken_in() {
     let (site, process) = Site::new(true);

@@ -1,4 +1,4 @@
-//! Storage classes: what a round of freezing leaves wherever it is cut off, and how often a thaw is asked for.
+//! Storage classes: the state after an interrupted round of freezing, and how often a thaw is requested.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ impl Site {
         Process { volume, copies }
     }
 
-    /// Container 1 lies in the bucket alone.
+    /// Starts a process that has moved container 1 to the bucket.
     fn moved(&self) -> Process {
         let process = self.start();
         put(&process.volume, &container(1), &[7; 4000]);
@@ -50,7 +50,7 @@ impl Site {
         process
     }
 
-    /// And there in the archive.
+    /// Same, with the container archived.
     fn frozen(&self) -> (Process, Archive) {
         let process = self.moved();
         assert!(process.volume.freeze(&one()).unwrap());
@@ -75,7 +75,7 @@ fn one() -> BlobName {
     name(&container(1))
 }
 
-/// As a start, or a backup, is told.
+/// As seen by a start, or a backup.
 fn counts_as_cold(process: &Process) -> bool {
     let named = process.volume.archive().names().unwrap().contains(&one());
     let told = process.volume.open(&one()).unwrap().cold();
@@ -83,7 +83,7 @@ fn counts_as_cold(process: &Process) -> bool {
     named
 }
 
-/// (T10) Whatever is cut off, what may be cold counts as cold, and the next try ends it.
+/// (T10) Wherever it is interrupted, a container that may be cold counts as cold, and the next attempt finishes.
 #[test]
 fn a_round_that_is_cut_off_leaves_nothing_cold_unknown() {
     for fate in [Fate::Refused, Fate::AnswerLost, Fate::RequestLost] {
@@ -97,7 +97,7 @@ fn a_round_that_is_cut_off_leaves_nothing_cold_unknown() {
         let told = process.volume.open(&one()).unwrap().cold();
         assert!(told.is_none_or(|place| !place.is_certain), "{fate:?}");
         if fate == Fate::RequestLost {
-            // Nothing that only looks decides what may be on its way.
+            // A check alone does not decide the outcome of a request that may be on its way.
             process.volume.archive().look(&one()).unwrap();
             assert!(counts_as_cold(&process));
         }
@@ -109,7 +109,7 @@ fn a_round_that_is_cut_off_leaves_nothing_cold_unknown() {
         assert!(process.volume.open(&one()).unwrap().cold().unwrap().is_certain);
         assert!(!process.volume.freeze(&one()).unwrap(), "once");
     }
-    // Nor does one whose last look fails.
+    // Nor does one whose last check fails.
     let site = Site::new();
     let process = site.moved();
     site.bucket.classes.lock().looks_fail_after = Some(1);
@@ -119,7 +119,8 @@ fn a_round_that_is_cut_off_leaves_nothing_cold_unknown() {
     assert!(process.volume.freeze(&one()).unwrap());
 }
 
-/// (T9) What a rule of others moved to an archive cannot be read there, so it stays here, whatever this server's own class is.
+/// (T9) A container archived by a foreign rule cannot be read there, so it stays here, whatever this server's own class
+/// is.
 #[test]
 fn what_others_archived_does_not_cost_the_local_copy() {
     let site = Site::new();
@@ -135,7 +136,7 @@ fn what_others_archived_does_not_cost_the_local_copy() {
         assert!(site.world.local.get(&one()).is_some());
         let flaw = Flaw::Cold { class: class.to_owned() };
         assert_eq!(site.world.record().flaw(&one()).unwrap(), Some(flaw.clone()));
-        // What is here can be read, and counts.
+        // The local copy can be read, and counts.
         assert!(process.volume.open(&one()).unwrap().is_at_hand() && !counts_as_cold(&process));
         assert_eq!(process.audit().findings(), [(container(1), flaw, Outcome::AlsoHere)]);
         assert!(!moves("STANDARD_IA"), "not before an audit found that it was brought back");
@@ -144,7 +145,7 @@ fn what_others_archived_does_not_cost_the_local_copy() {
     assert!(moves("GLACIER_IR"), "which is read at once");
 }
 
-/// (T10) What is taken into the record is known to lie in an archive before anyone counts on it.
+/// (T10) A container taken into the record is known to be archived before anyone counts on it.
 #[test]
 fn what_is_taken_in_from_an_archive_counts_as_cold() {
     let site = Site::new();
@@ -163,7 +164,7 @@ fn what_is_taken_in_from_an_archive_counts_as_cold() {
     assert!(is_cold());
 }
 
-/// (T10) Its ends cannot be put beside it: nothing was asked for, so nothing counts as cold.
+/// (T10) Its ends cannot be put beside it: nothing was requested, so nothing counts as cold.
 #[test]
 fn a_container_without_ends_there_stays_warm() {
     let site = Site::new();
@@ -175,7 +176,7 @@ fn a_container_without_ends_there_stays_warm() {
     assert!(process.volume.freeze(&one()).unwrap());
 }
 
-/// (T10) What is not what was sent does not go there.
+/// (T10) An object that is not what was sent is not archived.
 #[test]
 fn another_content_does_not_go_to_the_archive() {
     let site = Site::new();
@@ -187,7 +188,7 @@ fn another_content_does_not_go_to_the_archive() {
     assert!(!counts_as_cold(&process) && !site.is_cold_there());
 }
 
-/// An answer that is lost is no reason to ask, and pay, again.
+/// A lost answer does not cause a second, billed request.
 #[test]
 fn a_thaw_is_asked_for_once() {
     let site = Site::new();
@@ -201,7 +202,7 @@ fn a_thaw_is_asked_for_once() {
     site.shows(Thawed::UnderWay);
     site.world.clock.advance_ms(HOUR_MS);
     assert_eq!(archive.ask(&one(), 7, Thaw::Bulk).unwrap(), Thawing::UnderWay);
-    // Since it was asked for, and not since it was looked at.
+    // Since the request, and not since the check.
     let hour = u64::try_from(HOUR_MS).ok();
     assert_eq!((site.asked(), archive.under_way_ms(&one()).unwrap()), (1, hour));
     drop((process, archive));
@@ -210,7 +211,7 @@ fn a_thaw_is_asked_for_once() {
     assert_eq!((site.asked(), archive.under_way_ms(&one()).unwrap()), (1, hour));
 }
 
-/// A request that is lost is made again, a minute later.
+/// A lost request is repeated, a minute later.
 #[test]
 fn what_was_not_asked_for_after_all_is_asked_for_again() {
     for fate in [Fate::RequestLost, Fate::Refused] {
@@ -236,7 +237,7 @@ fn two_that_ask_at_once_ask_once() {
     is_over.store(false, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| archive.ask(&one(), 7, Thaw::Bulk).unwrap());
-        // The first one has looked and found it cold; the second one begins.
+        // The first one has checked and found it cold; the second one begins.
         let second = scope.spawn(|| {
             barrier.wait();
             archive.ask(&one(), 7, Thaw::Bulk).unwrap()
@@ -259,16 +260,16 @@ fn what_was_thawed_counts_until_shortly_before_its_end() {
     let is_readable = || process.volume.open(&one()).unwrap().cold().unwrap().is_readable;
     assert!(known() == Thawing::Readable && is_readable());
     site.world.clock.advance_ms(HOUR_MS - 60_000);
-    // A quote says what a restore would find.
+    // A quote shows what a restore would find.
     assert!(known() == Thawing::Cold && !is_readable());
     assert_eq!(archive.look(&one()).unwrap(), Thawing::Cold);
     assert_eq!(archive.ask(&one(), 7, Thaw::Bulk).unwrap(), Thawing::Cold, "its days are prolonged");
-    // Asked for, and never looked at again: it came and went.
+    // Requested, and never checked again: the copy came and expired.
     site.world.clock.advance_ms(8 * 24 * HOUR_MS);
     assert_eq!(known(), Thawing::Cold);
 }
 
-/// (T10) A look that began before a container was given its class does not say afterwards that it has none.
+/// (T10) A check that began before a container got its class does not clear it afterwards.
 #[test]
 fn what_was_noted_since_a_look_stays() {
     let site = Site::new();
@@ -283,7 +284,8 @@ fn what_was_noted_since_a_look_stays() {
     assert!(counts_as_cold(&process));
 }
 
-/// (T18) An object of another class is another one, which does not stay although the one before was made to right then.
+/// (T18) A change of class creates another object, which is not retained even if the one before was put under
+/// retention at that moment.
 #[test]
 fn what_was_made_to_stay_while_it_was_moved_is_looked_at_again() {
     for fate in [None, Some(Fate::AnswerLost), Some(Fate::RequestLost)] {

@@ -1,4 +1,4 @@
-//! What the bucket lost, changed or never told of.
+//! Objects that the bucket lost or changed, or that the record does not know.
 
 use holdfast_volume::Ends;
 use holdfast_volume::testing::{CrashPoint, InFlight};
@@ -20,11 +20,11 @@ pub(super) struct Watch {
     pub(super) strays: Vec<String>,
     pub(super) audited: Audited,
     pub(super) place: String,
-    /// What is not sound.
+    /// Blobs that are not intact.
     pub(super) unsound: Vec<String>,
-    /// What cannot be read now.
+    /// Blobs that cannot be read now.
     pub(super) unread: Vec<String>,
-    /// Objects after which it stops.
+    /// Number of objects after which it stops.
     pub(super) stop_after: Option<usize>,
     pub(super) looked: usize,
 }
@@ -58,7 +58,7 @@ impl AuditWatch for Watch {
 }
 
 impl Watch {
-    /// What was found: name, flaw and outcome.
+    /// Findings so far: name, flaw and outcome.
     pub(super) fn findings(&self) -> Vec<(String, Flaw, Outcome)> {
         self.found.iter().map(|one| (one.name.to_string(), one.flaw.clone(), one.outcome)).collect()
     }
@@ -69,7 +69,7 @@ impl Process {
         self.audit_with(&[])
     }
 
-    /// As one of a bucket that tells no checksums, in which these objects are not sound.
+    /// Audits a bucket without checksums, in which these objects are not intact.
     fn audit_with(&self, unsound: &[String]) -> Watch {
         let mut watch = Watch { unsound: unsound.to_vec(), ..Watch::default() };
         let ended = self.copies.audit("", Audited::default(), None, &mut watch).unwrap();
@@ -78,7 +78,7 @@ impl Process {
     }
 }
 
-/// A process whose containers 1 to 9, and a point, are copied.
+/// A process that has copied containers 1 to 9, and a point.
 fn copied(world: &World) -> Process {
     let process = world.start();
     for number in 1..=9 {
@@ -102,7 +102,7 @@ fn what_is_as_it_should_be_costs_listings_only() {
     let process = copied(&world);
     let first = process.audit();
     assert_eq!(first.findings(), []);
-    // Ten and the mark; the lease is no copy.
+    // Ten and the mark; the lease is not a copy.
     assert_eq!((first.audited.objects, first.audited.strangers, first.audited.strays), (11, 0, 0));
     assert_eq!(first.audited.asked, 11, "each once after it was copied");
     let (opened, listed) = (world.bucket.count(OpKind::Open), world.bucket.count(OpKind::List));
@@ -141,7 +141,7 @@ fn what_lies_here_is_copied_again() {
     assert_eq!(world.record().flaws_count().unwrap(), 0);
 }
 
-/// (T13) It would take the place of the last sound copy, if the one there is that.
+/// (T13) It would replace the last intact copy, if the object is one.
 #[test]
 fn what_is_damaged_here_is_not_copied_again() {
     for has_sum in [true, false] {
@@ -190,7 +190,7 @@ fn what_lies_nowhere_else_is_damage_until_it_is_back() {
         let found = process.audit_with(&unsound);
         assert_eq!(found.findings(), [(container(3), flaw.clone(), Outcome::Lost)]);
         assert_eq!(process.finish(), 0);
-        // The ends are here, and tell what is lost.
+        // The ends are local, and show what is lost.
         let opened = process.volume.open(&name(&container(3))).unwrap();
         opened.read_at(0, &mut [0; 16]).unwrap();
         let error = read(&process, 3).unwrap_err();
@@ -217,7 +217,7 @@ fn what_lies_nowhere_else_is_damage_until_it_is_back() {
     }
 }
 
-/// (T14) A reader meets it before any audit.
+/// (T14) A reader finds it before any audit.
 #[test]
 fn a_reader_notes_what_it_misses() {
     let world = World::new();
@@ -230,7 +230,7 @@ fn a_reader_notes_what_it_misses() {
     let opened = world.bucket.count(OpKind::Open);
     assert!(read(&process, 3).is_err());
     assert_eq!(world.bucket.count(OpKind::Open), opened, "it is not asked for again and again");
-    // (G7) What was removed is a miss.
+    // (G7) A removed blob is a miss.
     let world = World::new();
     let process = copied(&world);
     assert!(process.volume.evict(&name(&container(3)), ENDS).unwrap());
@@ -261,7 +261,7 @@ fn what_the_record_does_not_know_is_neither_read_nor_removed() {
     assert_eq!(found.findings(), []);
     assert_eq!(found.strays, [container(99), "points/n/v/deleted.1".to_owned()]);
     assert_eq!((found.audited.taken_in, found.audited.strangers, found.audited.strays), (2, 1, 2));
-    // One is here and is the same; of the other the ends are here.
+    // One is local and equal; of the other the ends are local.
     assert_eq!(process.finish(), 1);
     assert_eq!(read(&process, 2).unwrap(), content(2)[1000..1100]);
     assert_eq!(list(&process.volume, "points").len(), 1, "what was deleted does not come back");
@@ -269,7 +269,7 @@ fn what_the_record_does_not_know_is_neither_read_nor_removed() {
     assert!(world.is_there("photos/1"));
 }
 
-/// (T3) What is to go is neither missed nor a stray.
+/// (T3) An object due for removal is neither missing nor a stray.
 #[test]
 fn what_was_removed_here_is_not_missed() {
     let world = World::new();
@@ -315,7 +315,7 @@ fn another_server_s_bucket_is_not_audited() {
     assert_eq!(world.record().flaws_count().unwrap(), 0);
 }
 
-/// A bucket that is away fails the audit, and marks nothing.
+/// An unreachable bucket fails the audit, and marks nothing.
 #[test]
 fn what_cannot_be_asked_is_not_called_lost() {
     for kind in [OpKind::List, OpKind::Open] {
@@ -332,7 +332,7 @@ fn what_cannot_be_asked_is_not_called_lost() {
     }
 }
 
-/// (T13) Wherever a process ends, the next one has the copy made, and stops for nothing.
+/// (T13) Wherever a process ends, the next one makes the copy, and nothing stops it.
 #[test]
 fn a_crash_in_the_middle_of_putting_right_leaves_one_that_is_missing() {
     for (after_mutations, in_flight) in

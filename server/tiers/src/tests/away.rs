@@ -1,8 +1,8 @@
-//! A bucket that is away.
+//! An unreachable bucket.
 
 use super::*;
 
-/// (T5) The bucket is away for as long as it likes.
+/// (T5) The bucket may be unreachable for any time.
 #[test]
 fn work_goes_on_while_the_bucket_is_away() {
     let world = World::new();
@@ -23,7 +23,7 @@ fn work_goes_on_while_the_bucket_is_away() {
     assert_eq!(world.there(), [container(2)]);
 }
 
-/// What was lost here is read from there, and the bucket being away is no damage.
+/// A blob lost here is read from the bucket, and an unreachable bucket is not damage.
 #[test]
 fn what_only_an_absent_bucket_has_cannot_be_read_now() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! A bucket with storage classes and checksums, whose answers get lost and whose listings are old.
+//! A bucket with storage classes and checksums, whose answers get lost and whose listings are outdated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Barrier;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::record::PromisedPoint;
 
-/// What becomes of a request.
+/// Fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Refused,
@@ -27,15 +27,15 @@ pub(super) struct Classes {
     pub(super) thawed: BTreeMap<BlobName, Thawed>,
     pub(super) asked: Vec<BlobName>,
     pub(super) fate: Option<Fate>,
-    /// Answers to a look that fail: how many are to come before.
+    /// Number of checks that succeed before one fails.
     pub(super) looks_fail_after: Option<usize>,
-    /// Lengths that listings show, which are old; `None`: they leave it out.
+    /// Lengths in outdated listings; `None`: the object is left out.
     pub(super) listed: BTreeMap<BlobName, Option<u64>>,
-    /// Who makes what is given a class stay, right before it is.
+    /// Puts an object under retention right before its class changes.
     pub(super) retained_by: Option<(Arc<Record>, i64)>,
     /// Objects that were sent without a checksum.
     pub(super) without_sum: BTreeSet<BlobName>,
-    /// What is removed once it was listed.
+    /// Object removed once it was listed.
     pub(super) gone_once_listed: Option<BlobName>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Classes {
 pub(super) struct Classed {
     pub(super) inner: Arc<Bucket>,
     pub(super) classes: Mutex<Classes>,
-    /// The first look waits here.
+    /// The first check waits here.
     pub(super) meeting: Option<(Barrier, AtomicBool)>,
 }
 
@@ -53,7 +53,7 @@ fn lost(name: &BlobName) -> VolumeError {
 }
 
 impl Classed {
-    /// `Ok`: whether it is carried out.
+    /// `Ok(true)`: the request is carried out.
     fn fate(&self, name: &BlobName) -> Result<bool, VolumeError> {
         match self.classes.lock().fate.take() {
             None => Ok(true),

@@ -1,4 +1,4 @@
-//! Containers that lie in the bucket alone, but for their ends.
+//! Containers that only the bucket has, apart from their ends.
 
 use holdfast_volume::testing::{CrashPoint, InFlight};
 use holdfast_volume::{BlobWriter, Ends, Owner};
@@ -13,7 +13,7 @@ fn content(number: u32) -> Vec<u8> {
     (0..4000u32).map(|at| u8::try_from((at * 7 + number) % 251).unwrap()).collect()
 }
 
-/// A process whose containers 1 to 9 are copied.
+/// A process that has copied containers 1 to 9.
 fn copied(world: &World) -> Process {
     let process = world.start();
     for number in 1..=9 {
@@ -51,7 +51,7 @@ fn a_container_stays_until_its_copy_is_in_the_bucket() {
     assert!(!process.volume.open(&name(&container(1))).unwrap().is_at_hand());
     assert!(!evict(&process, 1), "it is not here any more");
     assert_eq!(read(&process, 1, 0, 4000).unwrap(), content(1));
-    // Only containers go.
+    // Only containers are moved.
     put(&process.volume, "points/a/b/1", &content(2));
     process.finish();
     assert!(!process.volume.evict(&name("points/a/b/1"), ENDS).unwrap());
@@ -99,7 +99,7 @@ fn without_its_ends_a_container_is_read_from_the_bucket() {
     }
 }
 
-/// Golden bytes; the checksum was made by another implementation of CRC-64/NVME.
+/// Golden bytes; the checksum was computed by another implementation of CRC-64/NVME.
 #[test]
 fn ends_have_these_bytes() {
     let world = World::new();
@@ -112,7 +112,7 @@ fn ends_have_these_bytes() {
     assert_eq!(hex, "0200000000000000090000000000000031323738392d86a2adcb0f8a6a");
 }
 
-/// A flipped bit in them is not given out as the container's.
+/// Ends with a flipped bit are not returned as the container's.
 #[test]
 fn damaged_ends_are_not_believed() {
     let world = World::new();
@@ -129,12 +129,12 @@ fn damaged_ends_are_not_believed() {
         assert_eq!(read(&process, 3, 0, 8).unwrap(), content(3)[..8], "{at}");
         assert_eq!(read(&process, 3, 3990, 10).unwrap(), content(3)[3990..], "{at}");
     }
-    // Another's.
+    // Ends of another container.
     world.local.replace(&ends, world.local.get(&name(&format!("ends/{}", container(4)))).unwrap().to_vec());
     assert_eq!(read(&process, 3, 0, 8).unwrap(), content(3)[..8]);
 }
 
-/// (T9) A name may be used again, for other bytes of the same length.
+/// (T9) A name may be reused for other bytes of the same length.
 #[test]
 fn ends_of_an_earlier_writing_are_made_anew() {
     let world = World::new();
@@ -146,7 +146,7 @@ fn ends_of_an_earlier_writing_are_made_anew() {
     process.finish();
     put(&process.volume, &container(1), &content(77));
     process.finish();
-    // As a crash leaves them.
+    // As left by a crash.
     put(&world.local, ends.as_str(), &old);
     assert_eq!(moved_containers(&world.local).unwrap(), 0, "it is here");
     assert!(evict(&process, 1));
@@ -155,7 +155,7 @@ fn ends_of_an_earlier_writing_are_made_anew() {
     assert_eq!(read(&process, 1, 3900, 100).unwrap(), content(77)[3900..]);
 }
 
-/// Has a container be removed, as others see it, right before the local copy goes.
+/// Lets another thread remove a container right before the local copy is removed.
 #[derive(Debug)]
 struct Removing {
     inner: MemoryVolume,
@@ -190,7 +190,7 @@ fn what_is_removed_while_it_is_moved_leaves_no_ends() {
     assert!(matches!(read(&process, 1, 0, 1), Err(VolumeError::NotFound { .. })));
 }
 
-/// (T9) When the record is older than what was moved, what only the bucket has is not missing.
+/// (T9) If the record is older than a move, the moved container is not missing.
 #[test]
 fn an_older_record_is_brought_up_to_date() {
     let world = World::new();
@@ -263,7 +263,7 @@ fn what_is_removed_goes_with_its_ends_and_from_the_bucket() {
     assert_eq!(list(&process.volume, "containers").len(), 8);
 }
 
-/// After a crash anywhere in it the container is whole, here or there, and moving goes on.
+/// After a crash at any point the container is whole, here or there, and moving continues.
 #[test]
 fn a_crash_in_the_middle_loses_nothing() {
     for (after_mutations, in_flight) in

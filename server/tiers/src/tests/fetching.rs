@@ -1,4 +1,4 @@
-//! A data folder made of the bucket.
+//! A data folder made from the bucket.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,7 +25,7 @@ fn what_arrives_altered_is_brought_once_more() {
     put(&world.stored, point, &vec![5; LONG]);
     survey(&*world.bucket, &world.record()).unwrap();
     let threads = NonZeroUsize::MIN;
-    // The bucket keeps no checksum, so it is read twice: one answer of six, then one of each try.
+    // The bucket keeps no checksum, so it is read twice: one answer of six, then one of each attempt.
     world.bucket.fail_next(OpKind::Read, 2, Fault::Torn);
     let fetched = world.start().volume.fetch(|_| false, threads).unwrap();
     assert_eq!((fetched.blobs, fetched.unreadable), (1, 0));
@@ -39,7 +39,8 @@ fn what_arrives_altered_is_brought_once_more() {
     assert!(world.local.get(&name(point)).is_none(), "what is not as it was sent is not kept here");
 }
 
-/// A bucket to which another server writes: after each listing it has a container more, and then a point that needs it.
+/// A bucket that another server writes to: after each listing it has one more container, and then a point that needs
+/// it.
 #[derive(Debug)]
 struct Growing {
     inner: MemoryVolume,
@@ -67,7 +68,7 @@ impl RemoteVolume for Growing {
     holdfast_volume::pass_on!(stat, list_objects, remove_all, tagged, sign_with to inner);
 }
 
-/// (T15) A drill, while the server works: no restore point seems to be damaged.
+/// (T15) A drill while the server works: no restore point seems to be damaged.
 #[test]
 fn a_bucket_that_grows_is_found_without_points_that_lack_something() {
     let world = World::new();
@@ -85,7 +86,7 @@ fn a_bucket_that_grows_is_found_without_points_that_lack_something() {
     }
 }
 
-/// (T15) A copy of a volume that lacks what lies in the bucket alone.
+/// (T15) A copy of a volume that lacks containers moved to the bucket.
 #[test]
 fn a_recovery_finds_the_containers_it_lacks_and_nothing_that_was_deleted() {
     let world = World::new();
@@ -93,7 +94,7 @@ fn a_recovery_finds_the_containers_it_lacks_and_nothing_that_was_deleted() {
     for there in [&here, &converted, &moved, "points/00/deleted.1", "snapshots/9"] {
         put(&world.stored, there, &[7; 50]);
     }
-    // Of no container that is there: it is not asked about.
+    // The bucket is not asked about existing containers.
     put(&world.stored, &format!("ends/{}", container(5)), b"of nothing");
     put(&world.local, &here, &[7; 50]);
     put(&world.local, &format!("{converted}--"), &[7; 66]);
@@ -109,7 +110,7 @@ fn a_recovery_finds_the_containers_it_lacks_and_nothing_that_was_deleted() {
     world.missing().unwrap_err();
 }
 
-/// (T15) With its containers taken in and its restore points not known, reclaim would remove them from the bucket.
+/// (T15) With its containers taken in and its restore points unknown, reclaim would remove them from the bucket.
 #[test]
 fn a_volume_that_is_older_than_the_bucket_takes_nothing_in() {
     let world = World::new();
@@ -127,7 +128,7 @@ fn a_volume_that_is_older_than_the_bucket_takes_nothing_in() {
     assert_eq!(world.missing().unwrap(), Missing { count: 1, unequal: 0, points: 0 });
 }
 
-/// (T8) What is here needs no place in the record: the recovered server takes the bucket over.
+/// (T8) Local blobs need not be in the record: the recovered server takes the bucket over.
 #[test]
 fn a_recovered_server_takes_the_bucket_over() {
     let world = World::new();
@@ -144,14 +145,14 @@ fn a_recovered_server_takes_the_bucket_over() {
     assert_eq!(world.missing().unwrap().count, 1);
     let process = world.start();
     assert!(matches!(process.fail(), CopyError::Leased(_)));
-    // A restore point was deleted before it was told.
+    // A restore point was deleted before the take-over.
     process.volume.remove(&name("points/00/a.1")).unwrap();
     world.record().take_over().unwrap();
     process.finish();
     assert!(!world.is_there("points/00/a.1") && world.is_there(&moved));
 }
 
-/// (T15) A crash came, or the copy had a record: what that knows stays.
+/// (T15) After a crash, or with a copied record: its entries stay.
 #[test]
 fn a_repeated_recovery_changes_nothing_that_is_known() {
     let world = World::new();
@@ -177,7 +178,7 @@ fn a_repeated_recovery_changes_nothing_that_is_known() {
     assert_eq!(cold.unwrap().asked_ms, Some(5));
 }
 
-/// (T15) A file that a copy lacks the rest of does not hide the bucket's.
+/// (T15) A truncated file in a copy does not hide the bucket's object.
 #[test]
 fn a_file_of_another_length_is_not_taken_for_the_container() {
     let world = World::new();
@@ -191,7 +192,7 @@ fn a_file_of_another_length_is_not_taken_for_the_container() {
     assert_eq!(world.missing().unwrap(), unequal(0, 2));
     world.local.remove(&name(&converted)).unwrap();
     assert_eq!(world.missing().unwrap(), unequal(0, 1));
-    // (T13) The record says what it was: the object is at fault.
+    // (T13) The record has the length: the object is at fault.
     let record = world.record();
     record.add(&name(&cut), 20).unwrap();
     drop(record);

@@ -1,4 +1,4 @@
-//! Tables of keys: one that opens all that lies there is there, and what was destroyed goes.
+//! Tables of keys: the bucket always has one that opens everything there, and destroyed ones are removed.
 
 use super::*;
 
@@ -6,8 +6,8 @@ fn keys(number: u32) -> String {
     format!("keys/{number:020}")
 }
 
-/// (T1) At no moment is there a container without the keys of its time, or no table at all, however often the keys change
-/// while a round is under way, and whether or not the tables between were ever copied.
+/// (T1) At no moment does the bucket have a container without its keys, or no table at all, however often the keys
+/// change while a round is in progress, and whether or not intermediate tables were ever copied.
 #[test]
 fn the_keys_of_everything_there_are_there() {
     for is_whole in [true, false] {
@@ -57,7 +57,7 @@ fn the_keys_of_everything_there_are_there() {
     }
 }
 
-/// (T7) Keys that were destroyed go from there first, whatever else waits.
+/// (T7) Destroyed keys are removed first, whatever else waits.
 #[test]
 fn older_keys_do_not_wait_for_the_rest() {
     let world = World::new();

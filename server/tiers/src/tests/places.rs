@@ -1,4 +1,4 @@
-//! What lies where.
+//! Totals by place.
 
 use holdfast_volume::Ends;
 
@@ -27,7 +27,7 @@ fn each_blob_is_counted_once_where_it_lies() {
     assert_eq!(places(&process, "repository").both, held(1, 8));
     assert_eq!(places(&process, "points").both, held(1, 10));
     assert!(!process.copies.has_moved_containers().unwrap());
-    // Moved, removed here and not there yet, and not copied yet.
+    // Moved; removed here but not there yet; and not copied yet.
     for number in [2, 5, 9] {
         let moved = process.volume.evict(&name(&container(number)), Ends { head: 8, tail: 8 });
         assert!(moved.unwrap());
@@ -43,7 +43,7 @@ fn each_blob_is_counted_once_where_it_lies() {
     assert_eq!(places(&process, "containers"), expected);
 }
 
-/// More than a page of each side.
+/// More than a page on each side.
 #[test]
 fn pages_neither_overlap_nor_leave_anything_out() {
     let world = World::new();

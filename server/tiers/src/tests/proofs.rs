@@ -1,4 +1,4 @@
-//! Proofs that an object of the bucket is what was sent: before the first audit, beside what is cold, and once a year.
+//! Verification of objects: before the first audit, beside cold containers, and once a year.
 
 use holdfast_volume::Ends;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use crate::{Audited, Flaw, Outcome};
 const ENDS: Ends = Ends { head: 16, tail: 100 };
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// A bucket that keeps checksums, and a process whose container 1 is copied, and lies there alone if it `is_moved`.
+/// A bucket that keeps checksums, and a process that has copied container 1, and moved it if `is_moved`.
 fn scene(is_moved: bool) -> (World, Arc<Classed>, Process) {
     let world = World::new();
     let inner = Arc::clone(&world.bucket);
@@ -29,7 +29,8 @@ fn scene(is_moved: bool) -> (World, Arc<Classed>, Process) {
     (world, bucket, process)
 }
 
-/// (T20) The bucket gives a checksum to whatever was sent with one. Who replaced an object need not have sent one.
+/// (T20) The bucket gives a checksum to whatever was sent with one. An attacker who replaces an object need not send
+/// one.
 #[test]
 fn what_was_replaced_before_the_first_look_is_found() {
     for (is_moved, outcome) in [(false, Outcome::CopiedAgain), (true, Outcome::Lost)] {
@@ -40,7 +41,7 @@ fn what_was_replaced_before_the_first_look_is_found() {
         assert_eq!(found.findings(), [(container(1), Flaw::Content, outcome)]);
         assert_eq!(process.audit().findings().len(), usize::from(is_moved), "until it is put right");
     }
-    // Sent before the settings said that checksums are kept.
+    // Sent before checksums were enabled in the settings.
     let (world, bucket, process) = scene(true);
     bucket.classes.lock().without_sum.insert(name(&container(1)));
     world.bucket.fail_next(OpKind::Read, 1, Fault::Torn);
@@ -50,7 +51,7 @@ fn what_was_replaced_before_the_first_look_is_found() {
     assert_eq!(world.bucket.count(OpKind::Read), reads, "once");
 }
 
-/// (T6) (T20) What was there already has the checksum of what is here from then on.
+/// (T6) (T20) An existing object accepted as the copy is known by the local blob's checksum from then on.
 #[test]
 fn what_counts_as_the_copy_is_known_by_its_checksum() {
     let (world, bucket, process) = scene(false);
@@ -62,7 +63,7 @@ fn what_counts_as_the_copy_is_known_by_its_checksum() {
     assert_eq!(process.audit().findings(), [(container(2), Flaw::Content, Outcome::CopiedAgain)]);
 }
 
-/// (T20) Without its ends a recovery takes a container of an archive for one that can be read.
+/// (T20) Without its ends a recovery takes an archived container for one that can be read.
 #[test]
 fn ends_beside_what_is_cold_are_put_there_again() {
     let (world, bucket, process) = scene(true);
@@ -80,7 +81,7 @@ fn ends_beside_what_is_cold_are_put_there_again() {
     assert_eq!(there().unwrap(), whole);
     assert_eq!(process.audit().findings(), []);
 
-    // A record of an earlier version, or a crash before they were noted: they are taken in.
+    // A record of an earlier version, or a crash before they were recorded: they are taken in.
     let record = rusqlite::Connection::open(world.folder.path().join("tiers.db")).unwrap();
     assert_eq!(record.execute("DELETE FROM copied WHERE name = ?1", [&ends]).unwrap(), 1);
     let found = process.audit();
@@ -92,13 +93,13 @@ fn ends_beside_what_is_cold_are_put_there_again() {
     assert_eq!(process.audit().findings(), again(Flaw::Missing, Outcome::Lost));
     assert_eq!(bucket.classes.lock().of.get(&name(&container(1))).unwrap(), "DEEP_ARCHIVE");
 
-    // They go with their container.
+    // They are removed with their container.
     process.volume.remove(&name(&container(1))).unwrap();
     process.finish();
     assert_eq!((process.audit().findings(), world.record().flaws_count().unwrap()), (vec![], 0));
 }
 
-/// (T21) Length, tag and checksum stay what they were when a store cannot read an object any more.
+/// (T21) Length, tag and checksum are unchanged when a store cannot read an object any more.
 #[test]
 fn what_lies_there_alone_is_read_once_a_year() {
     let (world, _bucket, process) = scene(true);
@@ -111,7 +112,7 @@ fn what_lies_there_alone_is_read_once_a_year() {
     let mut reads = 0;
     for _week in 0..53 {
         world.clock.advance_ms(7 * DAY_MS);
-        // One that was stopped has read nothing for good.
+        // A stopped audit does not count as having read anything.
         audit(Some(0));
         let found = audit(None);
         assert_eq!(found.findings(), []);
@@ -125,19 +126,19 @@ fn what_lies_there_alone_is_read_once_a_year() {
         world.bucket.fail_next(OpKind::Read, nth, Fault::Torn);
     }
     assert_eq!(audit(None).findings(), [(container(1), Flaw::Content, Outcome::Lost)]);
-    // Torn still, though the bucket tells of it what it always told: the first read is that of its checksum.
+    // Still torn, though the bucket reports the same properties: the first read verifies its checksum.
     for nth in [2, 3] {
         world.bucket.fail_next(OpKind::Read, nth, Fault::Torn);
     }
     let found = audit(None);
     assert_eq!((found.audited.read, found.back.len()), (1, 0), "it is read again");
     assert_eq!(found.findings(), [(container(1), Flaw::Content, Outcome::Lost)]);
-    // It cannot be read at all, as from an archive: nothing new is known of it.
+    // It cannot be read at all, as from an archive: its state is unchanged.
     world.bucket.fail_next(OpKind::Read, 2, Fault::NotReadableNow);
     let found = audit(None);
     assert_eq!((found.findings(), found.back), (vec![], vec![]));
     assert_eq!(world.record().flaws_count().unwrap(), 1, "it is lost still");
-    // Gone for a while, and there again as it always was.
+    // Gone for a while, and back unchanged.
     world.stored.remove(&name(&container(1))).unwrap();
     assert_eq!(audit(None).findings(), [(container(1), Flaw::Missing, Outcome::Lost)]);
     put(&world.stored, &container(1), &[7; 4000]);
@@ -146,17 +147,17 @@ fn what_lies_there_alone_is_read_once_a_year() {
     }
     let found = audit(None);
     assert_eq!((found.findings(), found.back), (vec![(container(1), Flaw::Content, Outcome::Lost)], vec![]));
-    // Torn no more.
+    // No longer torn.
     let found = audit(None);
     assert_eq!((found.findings(), found.back), (vec![], vec![container(1)]));
-    // What is cold is not read.
+    // Cold objects are not read.
     assert!(process.volume.freeze(&name(&container(1))).unwrap());
     world.clock.advance_ms(366 * DAY_MS);
     let found = audit(None);
     assert_eq!((found.findings(), found.audited.read), (vec![], 0));
 }
 
-/// (T21) The bucket answers, but cannot give this one now.
+/// (T21) The bucket answers, but cannot give this object now.
 #[test]
 fn an_object_that_cannot_be_read_does_not_end_the_audit() {
     let (world, _bucket, process) = scene(true);

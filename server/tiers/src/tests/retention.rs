@@ -1,4 +1,4 @@
-//! What locked restore points need stays in the bucket.
+//! Objects that locked restore points need stay in the bucket.
 
 use holdfast_types::clock::Clock as _;
 use holdfast_volume::testing::LockingVolume;
@@ -44,7 +44,7 @@ impl Locking {
         self.world.clock.now_ms()
     }
 
-    /// Days from the beginning of the first one until which an object stays.
+    /// End of an object's retention, in days from the beginning of the first one.
     fn days(&self, blob: &str) -> Option<i64> {
         let retained = self.bucket.retained(&name(blob))?;
         assert_eq!((retained.mode, retained.until_ms % DAY_MS), (LockMode::Compliance, 0));
@@ -57,7 +57,7 @@ fn point(number: u32) -> String {
 }
 
 impl Process {
-    /// A restore point of these containers, copied.
+    /// Creates a restore point of these containers, copied.
     fn back_up(&self, number: u32, containers: &[u32]) -> Vec<Vec<BlobName>> {
         for number in containers {
             if self.volume.open(&name(&container(*number))).is_err() {
@@ -69,7 +69,7 @@ impl Process {
         needed(number, containers)
     }
 
-    /// Looks at these restore points: number, lock, and what they need.
+    /// Checks these restore points: number, lock, and needed blobs.
     fn look_at(&self, now_ms: i64, points: &[(u32, i64, Vec<Vec<BlobName>>)]) -> usize {
         self.copies.begin_locked_points().unwrap();
         let mut looked = 0;
@@ -83,7 +83,7 @@ impl Process {
         looked
     }
 
-    /// Extends until nothing is behind; returns how many objects.
+    /// Extends until nothing is behind; returns the number of objects.
     fn extend(&self) -> Result<u64, CopyError> {
         let (mut extending, mut objects) = (Extending::default(), 0);
         loop {
@@ -102,7 +102,7 @@ impl Process {
 
 fn needed(number: u32, containers: &[u32]) -> Vec<Vec<BlobName>> {
     let all = containers.iter().map(|number| container(*number)).chain([point(number)]);
-    // Also by a name that it has not.
+    // Also by a name that it does not have.
     all.map(|one| vec![name(&one), name(&format!("{one}-"))]).collect()
 }
 
@@ -142,7 +142,7 @@ fn what_a_locked_point_needs_stays_and_a_newer_one_extends_what_they_share() {
     assert_eq!(process.extend().unwrap(), 5);
     assert_eq!((locking.days(&container(1)), locking.days(&container(2))), (Some(5), Some(10)));
     assert_eq!(process.totals(now_ms).kept_points, 2);
-    // Nothing is asked for twice, nor after a start.
+    // Nothing is requested twice, nor after a start.
     let asked = locking.bucket.asked();
     drop(process);
     let process = locking.start();
@@ -151,7 +151,7 @@ fn what_a_locked_point_needs_stays_and_a_newer_one_extends_what_they_share() {
     assert_eq!(process.totals(now_ms).kept_points, 2);
 }
 
-/// (T17) What stays longer stays as it is, and is not asked for again after a record was lost.
+/// (T17) Longer retention is unchanged, and not requested again after a record was lost.
 #[test]
 fn nothing_is_shortened() {
     let locking = Locking::new();
@@ -160,7 +160,7 @@ fn nothing_is_shortened() {
     let needed = process.back_up(1, &[1]);
     let long = Retained { mode: LockMode::Compliance, until_ms: 90 * DAY_MS };
     locking.bucket.set_retained(&name(&container(1)), Some(long));
-    // Of another mode: extended as it is.
+    // Of another mode, which is kept when it is extended.
     let short = Retained { mode: LockMode::Governance, until_ms: DAY_MS };
     locking.bucket.set_retained(&name(&point(1)), Some(short));
     process.look_at(now_ms, &[(1, now_ms + 3 * DAY_MS, needed.clone())]);
@@ -168,13 +168,13 @@ fn nothing_is_shortened() {
     assert_eq!(locking.days(&container(1)), Some(90));
     let kept = Retained { mode: LockMode::Governance, until_ms: 4 * DAY_MS };
     assert_eq!(locking.bucket.retained(&name(&point(1))), Some(kept));
-    // A lock that is told to be shorter changes nothing.
+    // A shorter lock changes nothing.
     let asked = locking.bucket.asked();
     process.look_at(now_ms, &[(1, now_ms + DAY_MS, needed)]);
     assert_eq!((process.extend().unwrap(), locking.bucket.asked()), (0, asked));
 }
 
-/// (T18) Between a look at what a restore point needs and the note of it, something of that was removed.
+/// (T18) Between the check of a restore point and its record, a blob that it needs was removed.
 #[test]
 fn what_is_to_go_when_it_is_noted_is_missing() {
     for goes in [false, true] {
@@ -196,7 +196,7 @@ fn what_is_to_go_when_it_is_noted_is_missing() {
     }
 }
 
-/// (T18) A restore point is not kept while anything it needs is missing there, or does not stay.
+/// (T18) A restore point does not count as kept while anything it needs is missing there, or not retained.
 #[test]
 fn a_point_is_kept_when_all_it_needs_is() {
     let locking = Locking::new();
@@ -217,7 +217,7 @@ fn a_point_is_kept_when_all_it_needs_is() {
     assert_eq!(process.extend().unwrap(), 1);
     assert_eq!(process.totals(now_ms).kept_points, 1);
 
-    // What it needs was copied forward: where to is not known before it is looked at again.
+    // Its chunks were copied forward: their new containers are unknown before the next check.
     process.volume.remove(&name(&container(1))).unwrap();
     put(&process.volume, &container(3), &[7; 100]);
     process.finish();
@@ -246,13 +246,13 @@ fn a_point_is_kept_when_all_it_needs_is() {
     locking.later(4 * DAY_MS);
     process.look_at(locking.now_ms(), &[]);
     assert_eq!(process.totals(now_ms).points, 0);
-    // What it needed is forgotten when all is looked at anew.
+    // The blobs it needed are forgotten by the next full pass.
     locking.later(7 * DAY_MS);
     process.look_at(locking.now_ms(), &[]);
     assert!(!process.copies.record().has_retained().unwrap());
 }
 
-/// What the bucket keeps waits; nothing else does, and nothing is tried without end.
+/// Removals of retained objects wait; nothing else does, and nothing is retried without end.
 #[test]
 fn a_removal_of_what_must_stay_waits_alone() {
     let locking = Locking::new();
@@ -269,7 +269,7 @@ fn a_removal_of_what_must_stay_waits_alone() {
     assert_eq!(locking.world.there(), [container(1), point(1)]);
     assert!(process.copies.status().failure.is_none());
     assert_eq!((process.copies.status().removals, process.totals(now_ms).held), (2, 2));
-    // There is nothing to do, and no request is made, until it may go.
+    // Nothing is done, and no request is made, until it may be removed.
     let worked = process.copies.work(&|| false).unwrap();
     assert!(!worked.more);
     drop(process);
@@ -285,7 +285,7 @@ fn a_removal_of_what_must_stay_waits_alone() {
     }
 }
 
-/// A blob that is sealed anew may take a name again that must stay: it lies over what is kept.
+/// A blob sealed anew may reuse the name of a retained object: it covers the old version.
 #[test]
 fn a_name_of_what_must_stay_can_be_used_again() {
     let locking = Locking::new();
@@ -305,7 +305,7 @@ fn a_name_of_what_must_stay_can_be_used_again() {
     assert_eq!(process.totals(now_ms).kept_points, 0, "and that does not stay yet");
 }
 
-/// One object that cannot be extended is told, and keeps no other from it.
+/// An object that cannot be extended is reported, and does not keep others from being extended.
 #[test]
 fn what_cannot_be_extended_is_told_after_the_others() {
     let locking = Locking::new();
@@ -321,7 +321,8 @@ fn what_cannot_be_extended_is_told_after_the_others() {
     assert_eq!((totals.objects, totals.behind, totals.kept_points), (3, 1, 0));
 }
 
-/// (T8) What another server writes is not extended from here; and a bucket without Object Lock says what to do.
+/// (T8) Another server's objects are not extended from here; and for a bucket without Object Lock the error
+/// says what to do.
 #[test]
 fn only_the_writer_extends_and_only_where_it_can() {
     let locking = Locking::new();
@@ -340,7 +341,7 @@ fn only_the_writer_extends_and_only_where_it_can() {
     assert!(error.to_string().contains("put-object-lock-configuration"), "{error}");
 }
 
-/// A record of an earlier version gets what it lacks when it is opened.
+/// A record of an earlier version gets its missing tables when it is opened.
 #[test]
 fn an_earlier_record_is_taken_over() {
     let locking = Locking::new();
@@ -361,7 +362,7 @@ fn an_earlier_record_is_taken_over() {
     assert_eq!(process.extend().unwrap(), 3);
 }
 
-/// (T18) With a newer table of keys no restore point is kept before that stays as well.
+/// (T18) With a newer table of keys no restore point counts as kept before that is retained as well.
 #[test]
 fn the_newest_table_of_keys_stays() {
     let locking = Locking::new();
@@ -379,7 +380,7 @@ fn the_newest_table_of_keys_stays() {
     assert_eq!(process.look_at(now_ms, std::slice::from_ref(&one)), 1);
     assert_eq!((process.extend().unwrap(), process.totals(now_ms).kept_points), (1, 1));
     assert_eq!(locking.days("keys/2"), Some(7));
-    // And the newest one goes: then it is another.
+    // And the newest one is removed: then it is another.
     process.volume.remove(&name("keys/2")).unwrap();
     assert_eq!(process.totals(now_ms).kept_points, 0);
     locking.later(3_600_000);
@@ -387,7 +388,8 @@ fn the_newest_table_of_keys_stays() {
     assert_eq!((process.extend().unwrap(), process.totals(now_ms).kept_points), (0, 1));
 }
 
-/// (T18) A record of an earlier version, which did not look at tables of keys, learns to; and all is looked at once more.
+/// (T18) A record of an earlier version, which did not check tables of keys, starts to; and everything is
+/// checked once more.
 #[test]
 fn an_earlier_record_learns_to_look_at_tables_of_keys() {
     let locking = Locking::new();
@@ -439,7 +441,8 @@ impl Process {
     }
 }
 
-/// (T17) What someone shortened is found, extended again, and named; where it cannot be, nothing that needs it is kept.
+/// (T17) Shortened retention is found, extended again, and named; if that fails, no restore point that needs the
+/// object counts as kept.
 #[test]
 fn the_audit_finds_what_does_not_stay() {
     let locking = Locking::new();
@@ -491,7 +494,7 @@ fn the_audit_finds_what_does_not_stay() {
     assert_eq!(process.copies.record().flaws_count().unwrap(), 0);
 }
 
-/// (T19) What was deleted or replaced behind our back, and is kept below, is brought back with its retention.
+/// (T19) A deleted or replaced object, of which the bucket kept a version, is restored with its retention.
 #[test]
 fn the_audit_brings_back_what_was_deleted() {
     let locking = Locking::new();
@@ -501,7 +504,7 @@ fn the_audit_brings_back_what_was_deleted() {
     process.look_at(now_ms, &[(1, now_ms + 6 * DAY_MS, needed)]);
     assert_eq!(process.extend().unwrap(), 5);
     process.audit_retention();
-    // One that lies there alone, and one that is here, too.
+    // One that only the bucket has, and one that is also local.
     let ends = holdfast_volume::Ends { head: 16, tail: 20 };
     assert!(process.volume.evict(&name(&container(1)), ends).unwrap());
     for gone in [container(1), container(2), container(3)] {
@@ -522,7 +525,7 @@ fn the_audit_brings_back_what_was_deleted() {
     assert_eq!(process.totals(now_ms).kept_points, 1);
 }
 
-/// (T19) What someone made to stay above it cannot be taken away: that is told, and the audit goes on.
+/// (T19) A retained version that covers it cannot be removed: that is reported, and the audit continues.
 #[test]
 fn what_lies_below_something_that_must_stay_is_told() {
     let locking = Locking::new();
@@ -544,14 +547,14 @@ fn what_lies_below_something_that_must_stay_is_told() {
     let outcomes: Vec<_> = found.into_iter().map(|(name, _, outcome)| (name, outcome)).collect();
     assert_eq!(outcomes, [(container(1), Outcome::Lost), (container(2), Outcome::BroughtBack)]);
     assert_eq!((audited.brought_back, audited.lost), (1, 1));
-    // Once it may go, it goes.
+    // Once it may be removed, it is.
     locking.later(90 * DAY_MS);
     let (found, _) = process.audit_retention();
     assert_eq!(found.len(), 1);
     assert_eq!((&found[0].0, found[0].2), (&container(1), Outcome::BroughtBack));
 }
 
-/// (T19) What lies below counts only when it is what was sent.
+/// (T19) An older version counts only if it is what was sent.
 #[test]
 fn what_was_replaced_before_it_was_deleted_is_copied_again() {
     let locking = Locking::new();
@@ -568,7 +571,7 @@ fn what_was_replaced_before_it_was_deleted_is_copied_again() {
     assert_eq!(locking.world.stored.get(&name(&container(1))).unwrap(), [7; 100][..]);
 }
 
-/// (T19) Before anyone looked at it: another object of the same length is not the one to keep.
+/// (T19) Before any check: another object of the same length is not the one to keep.
 #[test]
 fn what_was_replaced_by_as_many_bytes_is_brought_back() {
     for is_moved in [false, true] {
@@ -592,7 +595,7 @@ fn what_was_replaced_by_as_many_bytes_is_brought_back() {
     }
 }
 
-/// (T18) What is known to be lost, here or there, keeps a restore point from being kept.
+/// (T18) A known loss, here or there, keeps a restore point from counting as kept.
 #[test]
 fn a_restore_point_that_lacks_something_is_not_kept() {
     let locking = Locking::new();
@@ -627,7 +630,7 @@ fn a_restore_point_that_lacks_something_is_not_kept() {
     assert!(!process.copies.is_point_due("1", keep, true).unwrap(), "it is known");
 }
 
-/// (T18) Without its ends no recovery knows what is in a container of the archive.
+/// (T18) Without its ends no recovery knows the contents of an archived container.
 #[test]
 fn ends_beside_what_is_cold_stay_as_well() {
     let locking = Locking::new();
@@ -641,7 +644,7 @@ fn ends_beside_what_is_cold_stay_as_well() {
     assert_eq!(process.extend().unwrap(), 5);
     assert_eq!((locking.days(&ends), locking.days(&container(1))), (Some(4), Some(4)));
     assert_eq!(process.totals(now_ms).kept_points, 1);
-    // They are looked at like all else.
+    // They are checked like all else.
     locking.bucket.set_retained(&name(&ends), None);
     let (found, _) = process.audit_retention();
     assert_eq!(found, [(ends.clone(), Flaw::Retention { until_ms: 0 }, Outcome::Extended)]);

@@ -1,4 +1,4 @@
-//! Copies of what was thawed, kept here: read instead of the bucket, and never instead of what is right.
+//! Thawed copies kept here: read instead of the bucket, and never instead of the right data.
 
 use holdfast_types::clock::Clock as _;
 use holdfast_volume::testing::{CrashPoint, InFlight};
@@ -13,10 +13,10 @@ use crate::{Archive, Flaw, ThawCacheLimits, ThawCacheTotals, Thawing};
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// More than one piece of what is checked at once.
+/// More than one piece under a checksum.
 const LEN: usize = 600_000;
 
-/// Of one that is kept: three checksums and three numbers behind it.
+/// Length of a kept copy: the container, three checksums and three numbers.
 const FILE_LEN: u64 = LEN as u64 + 6 * 8;
 
 struct Site {
@@ -35,7 +35,7 @@ fn one() -> BlobName {
 }
 
 impl Site {
-    /// Containers 1 to 4 lie in an archive, thawed for a day.
+    /// Archives containers 1 to 4, thawed for a day.
     fn new(limits: ThawCacheLimits) -> (Self, Process) {
         let world = World::new();
         let inner = Arc::clone(&world.bucket);
@@ -86,7 +86,7 @@ impl Site {
         }
     }
 
-    /// What was thawed is cold again in the bucket.
+    /// Lets the thawed copies in the bucket expire.
     fn end_thaws(&self) {
         self.bucket.classes.lock().thawed.clear();
         self.world.clock.advance_ms(2 * DAY_MS);
@@ -96,7 +96,7 @@ impl Site {
         self.folder.get(&name(&container(number))).is_some()
     }
 
-    /// Reads of objects so far.
+    /// Number of reads of objects so far.
     fn read(&self) -> u64 {
         self.world.bucket.count(OpKind::Read)
     }
@@ -116,7 +116,7 @@ fn restore(process: &Process, number: u32) -> Result<Vec<u8>, VolumeError> {
     process.volume.open(&name)?.read_vec(&name, 0, LEN)
 }
 
-/// (T16) A second restore in the same week costs nothing, and a quote says so.
+/// (T16) A second restore in the same week costs nothing, and its quote says so.
 #[test]
 fn what_was_thawed_once_is_read_here() {
     let (site, process) = Site::with_room();
@@ -151,7 +151,8 @@ fn what_was_thawed_once_is_read_here() {
     assert!(!site.is_kept(1));
 }
 
-/// What expires within a day is asked for again, and then kept anew: no restore ends in the middle because it counted.
+/// A copy that expires within a day is requested again, and then kept anew: no restore that counted on it fails
+/// in the middle.
 #[test]
 fn a_copy_that_is_about_to_expire_is_thawed_again() {
     for (days, enough_ms) in [(7, DAY_MS), (1, DAY_MS / 2)] {
@@ -186,7 +187,7 @@ fn crc_64_nvme(bytes: &[u8]) -> u64 {
     })
 }
 
-/// What is behind a container, with checksums of another implementation.
+/// The bytes behind a container, with checksums of another implementation.
 #[test]
 fn a_kept_copy_has_these_bytes() {
     let (site, process) = Site::with_room();
@@ -206,7 +207,7 @@ fn a_kept_copy_has_these_bytes() {
     assert_eq!((number(40), behind.len()), (crc_64_nvme(&told), 48));
 }
 
-/// (T16) A flipped bit is not given out, and costs nothing but a request.
+/// (T16) A flipped bit is not returned, and costs nothing but a request.
 #[test]
 fn a_damaged_copy_is_not_believed() {
     for at in [0, 5000, 262_143, 262_144, LEN - 1, LEN, LEN + 20, LEN + 30, LEN + 40] {
@@ -220,7 +221,7 @@ fn a_damaged_copy_is_not_believed() {
         site.end_thaws();
         assert!(restore(&process, 1).is_err(), "{at}");
     }
-    // Another's, cut off, or of a later start.
+    // Of another container, truncated, or of a later start.
     let (site, process) = Site::with_room();
     assert!(keep(&process, 1) && keep(&process, 2) && keep(&process, 3));
     let of_two = site.folder.get(&name(&container(2))).unwrap().to_vec();
@@ -238,7 +239,7 @@ fn a_damaged_copy_is_not_believed() {
     }
 }
 
-/// (T16) What is fetched is what was once sent.
+/// (T16) A fetched copy must be what was once sent.
 #[test]
 fn another_content_is_not_kept() {
     let (site, process) = Site::with_room();
@@ -250,7 +251,7 @@ fn another_content_is_not_kept() {
     assert!(!site.is_kept(1));
 }
 
-/// (T16) Nor what no one knows the checksum of: its record is of an earlier version, or was made anew from a listing.
+/// (T16) Nor one whose checksum is unknown: its record is of an earlier version, or was rebuilt from a listing.
 #[test]
 fn what_has_no_checksum_is_not_kept() {
     let (site, process) = Site::with_room();
@@ -261,7 +262,7 @@ fn what_has_no_checksum_is_not_kept() {
     assert_eq!(restore(&process, 1).unwrap(), content(1), "read in the bucket");
 }
 
-/// (T16) What the bucket lost is lost, whatever is kept of it for a while: a backup must send it again.
+/// (T16) An object lost by the bucket is lost, although a copy is kept for a while: a backup must send it again.
 #[test]
 fn a_kept_copy_hides_no_loss() {
     let (site, process) = Site::with_room();
@@ -271,8 +272,8 @@ fn a_kept_copy_hides_no_loss() {
     assert!(!keep(&process, 1) || site.is_kept(1));
 }
 
-/// (T16) A folder that cannot be used costs requests. What was removed meanwhile has not gone from it: what comes under its name
-/// is another's.
+/// (T16) A folder that cannot be used costs requests. Copies removed meanwhile are still in it: a new container of the
+/// name would be another.
 #[test]
 fn a_server_starts_without_it_and_does_not_believe_it_later() {
     let (site, process) = Site::with_room();
@@ -291,7 +292,7 @@ fn a_server_starts_without_it_and_does_not_believe_it_later() {
         assert!(!keep(&process, 1));
         assert_eq!(restore(&process, 1).unwrap(), content(1), "read in the bucket");
     }
-    // It is removed, and its name is used again.
+    // It is removed, and its name is reused.
     let process = site.start_with(Err(away()));
     process.volume.remove(&one()).unwrap();
     assert!(site.is_kept(1));
@@ -299,13 +300,13 @@ fn a_server_starts_without_it_and_does_not_believe_it_later() {
     let process = site.start();
     assert!(!site.is_kept(1) && !site.is_kept(2));
     assert_eq!(process.volume.archive().kept().unwrap().containers, 0);
-    // From then on it is believed again.
+    // From then on it is trusted again.
     assert!(keep(&process, 2));
     drop(process);
     assert_eq!(site.start().volume.archive().kept().unwrap().containers, 1);
 }
 
-/// (T16) What is removed takes it along, before its name can be another's.
+/// (T16) A removed container takes its copy along, before the name can be reused.
 #[test]
 fn it_goes_with_its_container() {
     let (site, process) = Site::with_room();
@@ -317,7 +318,8 @@ fn it_goes_with_its_container() {
     process.finish();
 }
 
-/// There is room for so much, the oldest goes first, and what one restore has just fetched does not go for the rest of it.
+/// Space is limited, the oldest copy is evicted first, and the copies just fetched by a restore are not evicted for
+/// the rest of it.
 #[test]
 fn there_is_room_for_so_much() {
     let (site, process) = Site::new(ThawCacheLimits { bytes: 2 * FILE_LEN + 100, days: 7 });
@@ -332,7 +334,7 @@ fn there_is_room_for_so_much() {
     assert!(!site.is_kept(1) && site.is_kept(2) && site.is_kept(3));
     assert!(!keep(4), "it would take what this restore reads");
     assert!(site.is_kept(2) && site.is_kept(3));
-    // Less is wanted from now on, then nothing.
+    // A lower limit from now on, then none.
     drop(process);
     for (bytes, left) in [(FILE_LEN + 100, 1), (0, 0)] {
         let site = Site { limits: ThawCacheLimits { bytes, days: 7 }, ..site_of(&site) };
@@ -342,7 +344,8 @@ fn there_is_room_for_so_much() {
     }
 }
 
-/// What the restore found to be kept already it is going to read: that does not go for the rest of it, however old it is.
+/// Kept copies that a restore found are going to be read: they are not evicted for the rest of it, however old they
+/// are.
 #[test]
 fn what_a_restore_counts_on_does_not_go_for_the_rest_of_it() {
     let (site, process) = Site::new(ThawCacheLimits { bytes: 2 * FILE_LEN + 100, days: 7 });
@@ -358,7 +361,7 @@ fn what_a_restore_counts_on_does_not_go_for_the_rest_of_it() {
     assert!(keep(3));
     assert!(site.is_kept(1) && !site.is_kept(2) && site.is_kept(3));
     assert!(!keep(4) && site.is_kept(1));
-    // A later one may have its place; the other was read since.
+    // A later one may evict it; the other was read since.
     site.world.clock.advance_ms(HOUR_MS);
     assert_eq!(restore(&process, 1).unwrap(), content(1));
     site.world.clock.advance_ms(1);
@@ -377,7 +380,7 @@ fn site_of(site: &Site) -> Site {
     Site { world, bucket: Arc::clone(&site.bucket), folder: site.folder.clone(), limits: site.limits }
 }
 
-/// (T16) After a crash there is all of it or nothing, and whatever fails here, the restore reads the bucket.
+/// (T16) After a crash a copy is complete or missing, and whatever fails here, the restore reads the bucket.
 #[test]
 fn a_crash_leaves_it_whole_or_not_at_all() {
     for (after_mutations, in_flight) in

@@ -120,7 +120,7 @@ fn what_is_covered_comes_back(volume: &dyn RemoteVolume, folder: &str, mode: Loc
     assert_eq!(bytes, b"these bytes");
 }
 
-/// By its checksum, for an object that was never looked at.
+/// Objects of equal length differ by checksum, even if never read before.
 fn what_has_the_same_length_is_told_apart(volume: &dyn RemoteVolume, folder: &str) {
     let blob = name(&format!("{folder}/as-long"));
     put(volume, blob.as_str(), b"these bytes");

@@ -221,7 +221,7 @@ fn handles_go_on_where_a_volume_ends_them() {
 #[derive(Debug)]
 struct Racing(MemoryVolume, Moves, BlobName);
 
-/// What the conversion does between the two lookups of a reader.
+/// A step of the conversion between the two lookups of a reader.
 type Moves = Mutex<Option<(Arc<crate::volume::Moves>, BlobName, Vec<u8>)>>;
 
 impl Volume for Racing {
