@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_proto::api::{DetailBatch, DetailRow};
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
 use holdfast_proto::{ErrorCode, v1};
+use serde::Serialize;
 
 use crate::connect::Connection;
 use crate::error::ClientError;
 use crate::restore::FalseChunk;
 
-/// Rows of one answer; the server's limits are 1,000 backups and 10,000 detail rows.
+/// Backups of one answer: the server's limit.
 const BACKUPS_PER_PAGE: u32 = 1000;
-const ROWS_PER_PAGE: u32 = 5000;
 
 /// Pages of one question at most: a server whose pages never end must not fill memory.
 const PAGES_MAX: usize = 10_000;
@@ -68,32 +69,23 @@ pub async fn get_backup(
 #[derive(Debug, Default)]
 pub struct Reported {
     /// Oldest first.
-    pub rows: Vec<v1::DetailRow>,
-    /// Proofs by agents of namespaces whose content only they can prove.
-    pub agents: Vec<v1::AgentsProved>,
+    pub rows: Vec<DetailRow>,
     /// Restore points of these rows that have less than the one before, as their backups were told to accept.
     pub accepted_changes: BTreeSet<String>,
 }
 
-/// All that matches a request; its page fields are set here.
+/// All compression details that match the parameters of `GET /details`.
 ///
 /// # Errors
 /// Any error of a call.
-pub async fn report(connection: &Connection, request: v1::ReportRequest) -> Result<Reported, ClientError> {
-    let mut client = connection.catalog();
-    let mut request = v1::ReportRequest { page_size: ROWS_PER_PAGE, page_token: String::new(), ..request };
+pub async fn report(connection: &Connection, parameters: &impl Serialize) -> Result<Reported, ClientError> {
+    let mut lines = connection.api().get_lines(&["details"], parameters).await?;
     let mut reported = Reported::default();
-    for _ in 0..PAGES_MAX {
-        let page = client.report(request.clone()).await?.into_inner();
-        reported.rows.extend(page.rows);
-        reported.agents.extend(page.agents);
-        reported.accepted_changes.extend(page.accepted_changes);
-        if page.next_page_token.is_empty() {
-            return Ok(reported);
-        }
-        request.page_token = page.next_page_token;
+    while let Some(DetailBatch { rows, accepted_changes }) = lines.next().await? {
+        reported.rows.extend(rows);
+        reported.accepted_changes.extend(accepted_changes);
     }
-    Err(ClientError::Protocol("a report that does not end".to_owned()))
+    Ok(reported)
 }
 
 /// The result of a verification.

@@ -6,12 +6,10 @@ mod render;
 mod totals;
 
 pub use escape::{escape_json, escape_line, escape_text, is_unsafe, shell_word};
-pub use render::{
-    Delimited, Delimiter, TOTALS_COLUMNS, Table, bytes, csv, json, json_row, names, totals_cells, tsv,
-};
+pub use render::{Delimited, Delimiter, TOTALS_COLUMNS, Table, bytes, csv, json, names, totals_cells, tsv};
 pub use totals::{GroupBy, Totals, totals};
 
-use crate::v1::{DetailRow, RowStatus};
+use crate::api::DetailRow;
 
 /// Column names, in order. `bytes`, `post_lc` and `bytes/post_lc` are the names Data Domain uses.
 pub const COLUMNS: [&str; 26] = [
@@ -78,18 +76,9 @@ impl Factors {
     }
 }
 
-/// What a row says of itself beyond its fields.
-pub trait RowExt {
-    /// Its factors.
-    fn factors(&self) -> Factors;
-    /// Duration in seconds.
-    fn seconds(&self) -> f64;
-    /// Protected megabytes (10⁶ of `bytes`) a second; `None` for a run of no duration.
-    fn mb_per_s(&self) -> Option<f64>;
-}
-
-impl RowExt for DetailRow {
-    fn factors(&self) -> Factors {
+impl DetailRow {
+    /// Factors of the run, with the attempts before it.
+    pub fn factors(&self) -> Factors {
         Factors::of(
             self.bytes,
             self.new_bytes.saturating_add(self.retried_new_bytes),
@@ -97,31 +86,27 @@ impl RowExt for DetailRow {
         )
     }
 
-    fn seconds(&self) -> f64 {
+    /// Duration in seconds.
+    pub fn seconds(&self) -> f64 {
         seconds_between(self.started_ms, self.finished_ms)
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with one decimal")]
-    fn mb_per_s(&self) -> Option<f64> {
-        let seconds = self.seconds();
-        (seconds > 0.0).then(|| self.bytes as f64 / 1e6 / seconds)
+    /// Protected megabytes (10⁶ of `bytes`) a second; `None` for a run of no duration.
+    pub fn mb_per_s(&self) -> Option<f64> {
+        mb_per_s(self.bytes, self.started_ms, self.finished_ms)
     }
+}
+
+/// Megabytes a second; `None` for no duration.
+#[expect(clippy::cast_precision_loss, reason = "a rate is shown with one decimal")]
+pub fn mb_per_s(bytes: u64, started_ms: i64, finished_ms: i64) -> Option<f64> {
+    let seconds = seconds_between(started_ms, finished_ms);
+    (seconds > 0.0).then(|| bytes as f64 / 1e6 / seconds)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "durations are shown in milliseconds")]
 fn seconds_between(started_ms: i64, finished_ms: i64) -> f64 {
     finished_ms.saturating_sub(started_ms).max(0) as f64 / 1000.0
-}
-
-/// The word for a status.
-pub fn status_word(status: i32) -> &'static str {
-    match RowStatus::try_from(status) {
-        Ok(RowStatus::Done) => "done",
-        Ok(RowStatus::Failed) => "failed",
-        Ok(RowStatus::Aborted) => "aborted",
-        Ok(RowStatus::Expired) => "expired",
-        Ok(RowStatus::Unspecified) | Err(_) => "unknown",
-    }
 }
 
 /// Sorts rows so that what dedupes worst comes first: by bytes stored (`post_lc` + `meta_bytes`, with what attempts before it

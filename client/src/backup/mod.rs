@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use holdfast_proto::api::DetailRow;
 use holdfast_proto::region::DEFAULT_LEVEL;
 use holdfast_proto::v1;
 
@@ -64,7 +65,7 @@ pub struct BackupSummary {
     /// Names of disks that were written to while they were read: they may not be as they were at any one moment.
     pub written_disks: Vec<String>,
     /// Compression details, one row per disk of the backup.
-    pub details: Vec<v1::DetailRow>,
+    pub details: Vec<DetailRow>,
     /// From the first call to the last.
     pub seconds: f64,
     /// Region payload sent, including what was sent again after a loss.
@@ -118,7 +119,8 @@ pub async fn run(
         run_id,
         failed_disks: [unopened, unreadable].concat(),
         written_disks: agent.take_written(),
-        details: commit.details,
+        details: serde_json::from_str(&commit.details)
+            .map_err(|error| ClientError::Protocol(format!("compression details: {error}")))?,
         seconds: begun.elapsed().as_secs_f64(),
         sent_bytes: pipeline.sent_bytes.load(Ordering::Relaxed),
         reread_extents: pipeline.reread_extents.load(Ordering::Relaxed),

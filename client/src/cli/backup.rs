@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use holdfast_proto::api::DetailRow;
 use holdfast_proto::details::{self, Table, bytes};
 use serde_json::{Value, json};
 
@@ -90,8 +91,7 @@ fn summary_text(vm: &str, summary: &BackupSummary) -> String {
 }
 
 fn closing_sentence(vm: &str, summary: &BackupSummary) -> String {
-    let sum =
-        |field: fn(&holdfast_proto::v1::DetailRow) -> u64| summary.details.iter().map(field).sum::<u64>();
+    let sum = |field: fn(&DetailRow) -> u64| summary.details.iter().map(field).sum::<u64>();
     let (data, new, stored) = (sum(|row| row.bytes), sum(|row| row.new_bytes), sum(|row| row.post_lc));
     format!(
         "Backed up {vm} as {} in {}: {} of data, {} of it new, stored in {}.",

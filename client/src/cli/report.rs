@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
+use holdfast_proto::api::{AgentsProved, DetailRow, Items, Namespace};
 use holdfast_proto::details::{self, GroupBy, Table, Totals, escape_line, sort_worst_first, totals};
-use holdfast_proto::v1;
+use holdfast_proto::when;
 use serde_json::{Value, json};
 
 use super::Context;
 use super::args::{Format, Group, Report};
 use super::output::{draw, timestamp};
+use crate::connect::Api;
 use crate::error::ClientError;
 use crate::repository::Reported;
 
@@ -24,17 +26,21 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
     }
     let layers = context.layers()?;
     let connection = crate::connect::Connection::open(&layers.settings()?).await?;
-    let request = v1::ReportRequest {
-        namespace: layers.namespace(),
-        job: report.job,
-        vm: report.vm,
-        run_id: report.run,
-        since_ms: report.since.unwrap_or(0),
-        until_ms: report.until.unwrap_or(0),
-        ..v1::ReportRequest::default()
+    let namespace = layers.namespace();
+    let parameters = [
+        ("namespace", namespace.as_str()),
+        ("job", &report.job),
+        ("vm", &report.vm),
+        ("run", &report.run),
+        ("since", &when::timestamp(report.since.unwrap_or(0))),
+        ("until", &when::timestamp(report.until.unwrap_or(0))),
+    ];
+    let Reported { mut rows, accepted_changes } = crate::repository::report(&connection, &parameters).await?;
+    let agents = if context.output.json || format == Format::Table {
+        proved_by_agents(&connection.api(), &namespace).await?
+    } else {
+        Vec::new()
     };
-    let Reported { mut rows, agents, accepted_changes } =
-        crate::repository::report(&connection, request).await?;
     let by = group_by(group.unwrap_or(Group::Repository));
     let groups = totals(&rows, by);
     if let Some(count) = report.worst {
@@ -75,7 +81,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
 }
 
 /// A line for each restore point among the rows that has less than the one before.
-fn accepted_texts(rows: &[v1::DetailRow], accepted: &BTreeSet<String>) -> BTreeSet<String> {
+fn accepted_texts(rows: &[DetailRow], accepted: &BTreeSet<String>) -> BTreeSet<String> {
     let shown = rows.iter().filter(|row| accepted.contains(&row.backup));
     shown
         .map(|row| {
@@ -85,16 +91,21 @@ fn accepted_texts(rows: &[v1::DetailRow], accepted: &BTreeSet<String>) -> BTreeS
         .collect()
 }
 
-fn agents_text(found: &v1::AgentsProved) -> String {
-    let v1::AgentsProved { namespace, vms, never_verified, oldest_ms } = found;
-    let proved = match (oldest_ms, never_verified) {
-        (0, _) => "none has verified any of it yet".to_owned(),
-        (oldest, 0) => {
-            format!("they verified all of its {vms} VMs, the first of them {}", timestamp(*oldest))
-        }
-        (oldest, never) => {
+/// Namespaces whose content only agents prove, with what they proved: of this name, or all where it is empty.
+async fn proved_by_agents(api: &Api, namespace: &str) -> Result<Vec<(String, AgentsProved)>, ClientError> {
+    let found: Items<Namespace> = api.get(&["namespaces"], &()).await?;
+    let asked = found.items.into_iter().filter(|found| namespace.is_empty() || found.name == namespace);
+    Ok(asked.filter_map(|found| Some((found.name, found.agents?))).collect())
+}
+
+fn agents_text((namespace, found): &(String, AgentsProved)) -> String {
+    let AgentsProved { vms, never_verified, oldest, .. } = found;
+    let proved = match (oldest.map(|at| timestamp(at.unix_ms)), never_verified) {
+        (None, _) => "none has verified any of it yet".to_owned(),
+        (Some(oldest), 0) => format!("they verified all of its {vms} VMs, the first of them {oldest}"),
+        (Some(oldest), never) => {
             let verified = vms.saturating_sub(*never);
-            format!("they verified {verified} of its {vms} VMs, the first of them {}", timestamp(*oldest))
+            format!("they verified {verified} of its {vms} VMs, the first of them {oldest}")
         }
     };
     let namespace = escape_line(namespace);
@@ -103,12 +114,12 @@ fn agents_text(found: &v1::AgentsProved) -> String {
     )
 }
 
-fn agents_json(found: &v1::AgentsProved) -> Value {
+fn agents_json((namespace, found): &(String, AgentsProved)) -> Value {
     json!({
-        "namespace": found.namespace,
+        "namespace": namespace,
         "vms": found.vms,
         "never_verified": found.never_verified,
-        "oldest_verification_ms": Some(found.oldest_ms).filter(|ms| *ms != 0),
+        "oldest_verification_ms": found.oldest.map(|at| at.unix_ms),
     })
 }
 

@@ -1,6 +1,8 @@
 //! The nouns that the command line administers, each once: requests and answers of the API, for the server's handlers, the command
 //! line and, with the feature `schema`, the OpenAPI document. There the first lines of these doc comments are its descriptions.
 
+mod details;
+mod namespaces;
 mod points;
 mod policies;
 mod problem;
@@ -11,6 +13,8 @@ mod time;
 
 use serde::{Deserialize, Serialize};
 
+pub use details::{DetailBatch, DetailFigures, DetailRow, RowStatus};
+pub use namespaces::{AgentsProved, Namespace, Quota, Usage};
 pub use points::{
     ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints,
     LockPoints,

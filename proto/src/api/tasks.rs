@@ -27,6 +27,8 @@ macro_rules! words {
     };
 }
 
+pub(super) use words;
+
 words! {
     /// Kinds of tasks
     TaskKind[6] {

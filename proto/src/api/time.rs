@@ -34,6 +34,20 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
+/// Milliseconds after the beginning of 1970, in JSON as a [`Time`].
+pub(super) mod unix_ms {
+    use super::{Deserialize, Deserializer, Serialize, Serializer, Time};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub(in crate::api) fn serialize<S: Serializer>(unix_ms: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+        Time::new(*unix_ms).serialize(serializer)
+    }
+
+    pub(in crate::api) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+        Time::deserialize(deserializer).map(|time| time.unix_ms)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

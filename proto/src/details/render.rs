@@ -1,8 +1,10 @@
 //! Text forms of compression details: TSV, CSV, JSON, and cells for a table.
 
+use serde::Serialize;
+
 use super::escape::{escape_line, escape_text, is_formula};
-use super::{COLUMNS, ERROR_COLUMN, Factors, LATER_COLUMNS, RowExt, Totals, status_word};
-use crate::v1::DetailRow;
+use super::{COLUMNS, ERROR_COLUMN, Factors, LATER_COLUMNS, Totals};
+use crate::api::{DetailFigures, DetailRow};
 use crate::when::timestamp;
 
 /// Tab-separated, one header line; tabs and line breaks inside a value become spaces. Other control characters
@@ -180,7 +182,7 @@ fn cells(row: &DetailRow) -> Vec<String> {
         row.vm.clone(),
         row.disk.clone(),
         row.backup.clone(),
-        status_word(row.status).to_owned(),
+        row.status.word().to_owned(),
         timestamp(row.started_ms),
         timestamp(row.finished_ms),
         format!("{:.3}", row.seconds()),
@@ -208,18 +210,42 @@ fn cells(row: &DetailRow) -> Vec<String> {
 /// The same values as a JSON array of objects keyed by column name; numbers are numbers, and `null` where
 /// there is none.
 pub fn json(rows: &[DetailRow]) -> serde_json::Value {
-    rows.iter().map(|row| serde_json::Value::Object(json_row(row))).collect()
+    let columns = |row: &DetailRow| {
+        let mut columns = object(row);
+        columns.remove("retried_new_bytes");
+        columns.extend(object(&row.figures()));
+        serde_json::Value::Object(columns)
+    };
+    rows.iter().map(columns).collect()
 }
 
-/// One object of [`json`].
-pub fn json_row(row: &DetailRow) -> serde_json::Map<String, serde_json::Value> {
-    const TEXT: [&str; 10] =
-        ["namespace", "job", "run", "vm", "disk", "backup", "status", "started", "finished", "error"];
-    let value = |name: &str, text: String| match TEXT.contains(&name) {
-        true => text.into(),
-        false => text.parse::<serde_json::Number>().map_or(serde_json::Value::Null, Into::into),
-    };
-    names().zip(cells(row)).map(|(name, text)| (name.to_owned(), value(name, text))).collect()
+/// A struct of texts and numbers, which always has a JSON form.
+fn object(fields: &impl Serialize) -> serde_json::Map<String, serde_json::Value> {
+    match serde_json::to_value(fields) {
+        Ok(serde_json::Value::Object(object)) => object,
+        _ => serde_json::Map::new(),
+    }
+}
+
+impl DetailRow {
+    /// The columns that follow from the others, rounded as they are shown.
+    pub fn figures(&self) -> DetailFigures {
+        let Factors { global, local, total, reduction_pct } = self.factors();
+        let two = |number: Option<f64>| number.map(|number| rounded(number, 2));
+        DetailFigures {
+            seconds: rounded(self.seconds(), 3),
+            global_factor: two(global),
+            local_factor: two(local),
+            total_factor: two(total),
+            reduction_pct: two(reduction_pct),
+            mb_per_s: self.mb_per_s().map(|rate| rounded(rate, 1)),
+        }
+    }
+}
+
+/// The number that its text with so many decimals stands for.
+fn rounded(number: f64, decimals: usize) -> f64 {
+    format!("{number:.decimals$}").parse().unwrap_or(number)
 }
 
 /// Cells for people: a header and rows, all text; the caller draws the lines.
@@ -272,7 +298,7 @@ impl Table {
                     factor(factors.local),
                     factor(factors.total),
                     row.mb_per_s().map_or("-".into(), |rate| format!("{rate:.0}")),
-                    status_word(row.status).to_owned(),
+                    row.status.word().to_owned(),
                 ]
             })
             .collect();

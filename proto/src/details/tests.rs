@@ -1,5 +1,6 @@
 use super::render::bytes;
 use super::*;
+use crate::api::RowStatus;
 
 pub(crate) fn row(vm: &str, bytes: u64, new_bytes: u64, post_lc: u64) -> DetailRow {
     DetailRow {
@@ -8,7 +9,7 @@ pub(crate) fn row(vm: &str, bytes: u64, new_bytes: u64, post_lc: u64) -> DetailR
         run: "01J".into(),
         vm: vm.into(),
         disk: "disk0".into(),
-        status: RowStatus::Done.into(),
+        status: RowStatus::Done,
         started_ms: 1_700_000_000_000,
         finished_ms: 1_700_000_002_500,
         virtual_bytes: 2 * bytes,
@@ -47,6 +48,19 @@ fn a_row_in_every_form() {
     assert_eq!(value["bytes/post_lc"], 5.0);
     assert_eq!(value["post_lc"], 200);
     assert_eq!(value["vm"], "web");
+}
+
+#[test]
+fn json_has_the_columns_and_a_row_comes_back_as_it_was() {
+    let mut row = DetailRow { error: "e".into(), ..row("web", 1000, 300, 70) };
+    (row.retried_new_bytes, row.retried_post_lc, row.finished_ms) = (30, 7, 0);
+    let shown = json(std::slice::from_ref(&row));
+    let mut expected: Vec<&str> = names().collect();
+    expected.sort_unstable();
+    assert_eq!(shown[0].as_object().unwrap().keys().collect::<Vec<_>>(), expected);
+    assert_eq!((&shown[0]["global_factor"], &shown[0]["finished"]), (&3.03.into(), &"".into()));
+    let text = serde_json::to_string(&row).unwrap();
+    assert_eq!(serde_json::from_str::<DetailRow>(&text).unwrap(), row);
 }
 
 #[test]
@@ -130,7 +144,7 @@ fn totals_are_sums_and_worst_is_by_bytes_stored() {
 fn a_retry_counts_what_was_stored_before_it_and_protects_its_bytes_once() {
     const TIB: u64 = 1 << 40;
     let failed =
-        DetailRow { status: RowStatus::Failed.into(), ..row("vm", TIB / 10 * 9, TIB / 10 * 9, TIB / 20 * 9) };
+        DetailRow { status: RowStatus::Failed, ..row("vm", TIB / 10 * 9, TIB / 10 * 9, TIB / 20 * 9) };
     let done = DetailRow {
         retried_new_bytes: failed.new_bytes,
         retried_post_lc: failed.post_lc,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Factors;
-use crate::v1::{DetailRow, RowStatus};
+use crate::api::{DetailRow, RowStatus};
 
 /// What totals are taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Totals {
         add(&mut self.wire_bytes, row.wire_bytes);
         add(&mut self.chunks, row.chunks);
         add(&mut self.new_chunks, row.new_chunks);
-        if row.status != RowStatus::Done as i32 {
+        if row.status != RowStatus::Done {
             self.failed += 1;
             return;
         }

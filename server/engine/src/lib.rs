@@ -98,7 +98,7 @@ pub use extent_history::{ExtentHistory, HISTORY_DEPTH_MAX};
 pub use fair::Tenant;
 pub use health::{Health, Obstacle, Stopped, Work};
 pub use index::{IndexOptions, IndexStats};
-pub use ingest::{DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
+pub use ingest::{Committed, DiskStream, LiveDisk, LiveSession, StartBackup, Starter};
 pub use jobs::{Budget, Job, JobError, JobProgress, NoProgress, Progress, Step, StepLimits, StopFlag};
 pub use memory::MemoryBounds;
 pub use needs::{LockedNeeds, NeededBlobs, NeedingPoint};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{AuditEntry, AuditRepeat};
 use holdfast_engine::ids::SessionId;
-use holdfast_engine::{EngineError, StartBackup, Starter, Tenant};
+use holdfast_engine::{Committed, EngineError, StartBackup, Starter, Tenant};
 use holdfast_proto::limits::{NAME_MAX_BYTES, REASON_MAX_BYTES, check_name, plain_text};
 use holdfast_proto::v1::backup_server::Backup;
 use holdfast_proto::version::negotiate;
@@ -156,12 +156,13 @@ impl Backup for BackupService {
             let session = own_session(app, caller, &message.session_id)?;
             let _committing = app.begin_commit();
             // Returns when the transaction is durable; only then does the agent get its answer (W7).
-            let response =
+            let Committed { backup_id, details } =
                 app.engine.commit(session).map_err(|error| commit_refused(app, caller, session, error))?;
             app.activity.sessions.ended(session);
-            app.metrics.backup_done(session, &response);
+            app.metrics.backup_done(session, &details);
             app.activity.note(Change::Backup);
-            Ok(response)
+            let details = serde_json::to_string(&details).map_err(ServiceError::defect)?;
+            Ok(v1::CommitResponse { backup_id, details })
         });
         let committed = committed.await?;
         until_kept(&self.app).await.map_err(ServiceError::into_status)?;

@@ -43,7 +43,6 @@ const fn stream(name: &'static str, access: Access) -> Call {
 const BACKUP: Access = Access::May(Action::Backup);
 const CATALOG: Access = Access::May(Action::Catalog);
 const READ_BACK: Access = Access::May(Action::ReadBack);
-const REPORT: Access = Access::May(Action::Report);
 
 /// Every call; a test compares this with the protocol.
 pub(crate) const CALLS: &[Call] = &[
@@ -57,7 +56,6 @@ pub(crate) const CALLS: &[Call] = &[
     short("Backup/Abort", BACKUP),
     page("Catalog/ListBackups", CATALOG),
     page("Catalog/GetBackup", CATALOG),
-    page("Catalog/Report", REPORT),
     short("Catalog/RecordVerification", READ_BACK),
     short("Catalog/ReportChunks", BACKUP),
     stream("Restore/ReadDisk", READ_BACK),

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use holdfast_engine::FalseChunk;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{
-    AgentsProof, AgentsProofs, BackupFilter, BackupRecord, DetailFilter, NamespaceRecord, PageRequest,
-    RetentionLock, Verification,
+    AgentsProof, BackupFilter, BackupRecord, NamespaceRecord, PageRequest, RetentionLock, Verification,
 };
-use holdfast_engine::ids::{BackupId, NamespaceId};
+use holdfast_engine::ids::BackupId;
 use holdfast_proto::limits::{
     FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive,
 };
@@ -54,14 +53,6 @@ impl Catalog for CatalogService {
         request: Request<v1::GetBackupRequest>,
     ) -> Result<Response<v1::BackupInfo>, Status> {
         unary(&self.app, request, get_backup).await
-    }
-
-    #[tracing::instrument(level = "info", skip_all)]
-    async fn report(
-        &self,
-        request: Request<v1::ReportRequest>,
-    ) -> Result<Response<v1::ReportResponse>, Status> {
-        unary(&self.app, request, report).await
     }
 
     #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup)))]
@@ -179,52 +170,6 @@ fn protection(lock: &RetentionLock, lock_time_ms: Option<i64>) -> Option<v1::Pro
     let hold = lock.hold.clone();
     let (hold_reason, hold_who) = hold.map(|hold| (hold.reason, hold.who)).unwrap_or_default();
     Some(v1::Protection { locked_until_ms, hold_reason, hold_who })
-}
-
-fn report(
-    app: &App,
-    caller: &Caller,
-    message: v1::ReportRequest,
-) -> Result<v1::ReportResponse, ServiceError> {
-    let run = match message.run_id.as_str() {
-        "" => None,
-        text => Some(parse_id("run", text)?),
-    };
-    let filter = DetailFilter {
-        namespaces: caller.namespaces(app.catalog(), &message.namespace, Action::Report)?,
-        job: name("job", message.job)?,
-        vm: name("VM", message.vm)?,
-        run,
-        since_ms: (message.since_ms != 0).then_some(message.since_ms),
-        until_ms: (message.until_ms != 0).then_some(message.until_ms),
-        ..DetailFilter::default()
-    };
-    let page = PageRequest { size: message.page_size, token: &message.page_token };
-    let page = app.catalog().details(&filter, page)?;
-    let mut ids: Vec<BackupId> = page.items.iter().filter_map(|row| row.backup.parse().ok()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let accepted = app.catalog().accepted_changes(&ids)?;
-    let rows = page.items.into_iter().map(Into::into).collect();
-    let agents = if message.page_token.is_empty() {
-        let asked = |id: &NamespaceId| filter.namespaces.as_ref().is_none_or(|scope| scope.contains(id));
-        let mut found = app.catalog().agents_proof_summaries()?;
-        found.retain(|found| asked(&found.namespace));
-        found.into_iter().map(agents_proved).collect()
-    } else {
-        Vec::new()
-    };
-    let accepted_changes = accepted.iter().map(ToString::to_string).collect();
-    Ok(v1::ReportResponse { rows, next_page_token: page.next.unwrap_or_default(), agents, accepted_changes })
-}
-
-fn agents_proved(found: AgentsProofs) -> v1::AgentsProved {
-    v1::AgentsProved {
-        namespace: found.name,
-        vms: found.vms,
-        never_verified: found.never,
-        oldest_ms: found.oldest_ms.unwrap_or(0),
-    }
 }
 
 /// Records what a client says it found. Any caller that may read a backup back may report it: damage that only its

@@ -45,6 +45,9 @@ pub(super) const DOWNLOAD_PAGES: usize = 2;
 /// Lines of an answer that wait for the connection.
 pub(super) const LINES_WAITING: usize = 2;
 
+/// Rows of compression details in a line: some 300 KiB, and a few MiB with the longest errors.
+pub(super) const BATCH_ROWS: u32 = 500;
+
 /// Rows of a download's page.
 pub(super) const DOWNLOAD_PAGE_ROWS: u32 = 1000;
 

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use holdfast_engine::catalog::{CatalogError, DetailFilter, PageRequest, SortOrder, SortedRows};
 use holdfast_engine::ids::TokenId;
+use holdfast_proto::api::DetailRow;
 use holdfast_proto::details::{Delimited, Delimiter};
-use holdfast_proto::v1::DetailRow;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -176,17 +176,16 @@ impl<'a> Pages<'a> {
             let go_on = Box::new(move || !*stopping.borrow() && !reader.is_closed());
             *self = Self::Sorted(app.catalog().all_sorted(&table.filter, table.order, go_on)?);
         }
-        let rows = match self {
+        match self {
             Self::ByKey { filter, token } => {
                 let Some(at) = token.take() else { return Ok(None) };
                 let request = PageRequest { size: DOWNLOAD_PAGE_ROWS, token: &at };
                 let page = app.catalog().details(filter, request)?;
                 *token = page.next;
-                Some(page.items)
+                Ok(Some(page.items))
             }
-            Self::Sorted(rows) => rows.next(DOWNLOAD_PAGE_ROWS)?,
-            Self::Unsorted(_) => None,
-        };
-        Ok(rows.map(|rows| rows.into_iter().map(Into::into).collect()))
+            Self::Sorted(rows) => rows.next(DOWNLOAD_PAGE_ROWS),
+            Self::Unsorted(_) => Ok(None),
+        }
     }
 }

@@ -42,7 +42,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
-use holdfast_engine::catalog::{self, AttributedBy as Sharer, TotalsBy, token};
+use holdfast_engine::catalog::{AttributedBy as Sharer, TotalsBy, token};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::api::LINES;
 use parking_lot::Mutex;
@@ -336,8 +336,6 @@ words! {
     Role = token::Role::ALL.map(token::Role::as_str);
     /// What a role may do
     Action = token::Action::ALL.map(action);
-    /// How a run of a disk ended
-    RowStatus = catalog::RowStatus::ALL.map(catalog::RowStatus::word);
     /// What compression details are added up by
     GroupBy = GROUPS.map(|(word, _)| word);
     /// What attributed bytes are added up by

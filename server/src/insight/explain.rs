@@ -1,8 +1,8 @@
 //! Describes in sentences what happened in one run of one disk.
 
 use holdfast_engine::ExtentHistory;
-use holdfast_proto::details::{RowExt as _, bytes, status_word};
-use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_proto::api::{DetailRow, RowStatus};
+use holdfast_proto::details::bytes;
 use holdfast_proto::when::timestamp;
 
 use super::flags::{Usual, much_new, retried};
@@ -30,7 +30,7 @@ pub(crate) fn explain(
     left: u64,
 ) -> Vec<String> {
     let mut sentences = Vec::new();
-    if row.status != RowStatus::Done as i32 {
+    if row.status != RowStatus::Done {
         sentences.push(unfinished(row, left));
     }
     sentences.extend(retried(row).map(|text| format!("{text}.")));
@@ -51,7 +51,7 @@ pub(crate) fn explain(
 }
 
 fn unfinished(row: &DetailRow, left: u64) -> String {
-    let why = if row.error.is_empty() { status_word(row.status) } else { row.error.as_str() };
+    let why = if row.error.is_empty() { row.status.word() } else { row.error.as_str() };
     let stored = row.post_lc.saturating_add(row.meta_bytes);
     let kept = match left {
         _ if stored == 0 => "It stored nothing.".to_owned(),
@@ -267,7 +267,7 @@ mod tests {
             &said(&first, &[], None),
             &["first run", "10.0 GiB", "10 % of its data was already known"],
         );
-        let failed = DetailRow { status: RowStatus::Aborted.into(), error: "cut off.".into(), ..done(100) };
+        let failed = DetailRow { status: RowStatus::Aborted, error: "cut off.".into(), ..done(100) };
         assert_says(
             &said(&failed, &[done(1)], None),
             &["no restore point", "cut off. It stored 50.0 MiB, which later runs can use while it is there"],

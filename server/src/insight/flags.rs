@@ -1,8 +1,8 @@
 //! Runs that are out of line with what is usual for their disk: failed, much new data, a total factor that fell, or attempts
 //! before them that failed.
 
-use holdfast_proto::details::{RowExt as _, bytes, status_word};
-use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_proto::api::{DetailRow, RowStatus};
+use holdfast_proto::details::bytes;
 
 use super::{factor, ratio, times};
 
@@ -38,7 +38,7 @@ pub(crate) struct Flag {
 /// Flags a `row` that is out of line with what is usual for its disk. Without enough history only failures
 /// and what came of them are.
 pub(crate) fn flag(row: &DetailRow, usual: Option<&Usual>) -> Option<Flag> {
-    if row.status != RowStatus::Done as i32 {
+    if row.status != RowStatus::Done {
         return Some(Flag { kind: FlagKind::Failed, text: failure(row) });
     }
     let found = |kind| move |text| Flag { kind, text };
@@ -61,7 +61,7 @@ const fn new_bytes(row: &DetailRow) -> u64 {
 }
 
 fn failure(row: &DetailRow) -> String {
-    let word = status_word(row.status);
+    let word = row.status.word();
     if row.error.is_empty() {
         format!("No restore point: {word}")
     } else {
@@ -115,7 +115,7 @@ impl Usual {
     /// Computed from the last [`LOOK_BACK`] done rows of `earlier`, oldest first; `None` when there are fewer than
     /// [`RUNS_MIN`].
     pub(crate) fn of(earlier: &[DetailRow]) -> Option<Self> {
-        let done = earlier.iter().rev().filter(|row| row.status == RowStatus::Done as i32);
+        let done = earlier.iter().rev().filter(|row| row.status == RowStatus::Done);
         let rows: Vec<&DetailRow> = done.take(LOOK_BACK as usize).collect();
         if rows.len() < RUNS_MIN {
             return None;
@@ -152,7 +152,7 @@ pub(super) mod tests {
     pub(crate) fn done(new_mib: u64) -> DetailRow {
         let (bytes, new_bytes) = (10_240 * MIB, new_mib * MIB);
         DetailRow {
-            status: RowStatus::Done.into(),
+            status: RowStatus::Done,
             virtual_bytes: 2 * bytes,
             bytes,
             read_bytes: new_bytes,
@@ -205,7 +205,7 @@ pub(super) mod tests {
 
     #[test]
     fn failures_are_flagged_with_their_reason() {
-        let row = DetailRow { status: RowStatus::Expired.into(), ..done(1) };
+        let row = DetailRow { status: RowStatus::Expired, ..done(1) };
         assert_eq!(flagged(&row, &[]).unwrap().text, "No restore point: expired");
         let row = DetailRow { error: "disk gone".into(), ..row };
         assert_eq!(flagged(&row, &[]).unwrap().text, "No restore point: disk gone");
@@ -243,7 +243,7 @@ pub(super) mod tests {
     fn only_the_last_good_runs_count() {
         let mut rows = vec![done(5000); 20];
         rows.extend(vec![done(10); 12]);
-        rows.push(DetailRow { status: RowStatus::Failed.into(), ..done(9000) });
+        rows.push(DetailRow { status: RowStatus::Failed, ..done(9000) });
         assert_eq!(Usual::of(&rows).unwrap().new_bytes, 10 * MIB);
         assert_eq!(Usual::of(&rows[..2]), None);
         assert_eq!(Usual::of(&[]), None);

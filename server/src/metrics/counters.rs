@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdfast_engine::catalog::TaskKind;
 use holdfast_engine::ids::SessionId;
-use holdfast_proto::v1;
+use holdfast_proto::api::DetailRow;
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -210,7 +210,7 @@ impl Counters {
     }
 
     /// Counts what a backup cost.
-    pub(super) fn backup_cost(&self, table: &LabelTable, details: &[v1::DetailRow]) {
+    pub(super) fn backup_cost(&self, table: &LabelTable, details: &[DetailRow]) {
         for row in details {
             let labels = table.job(&row.namespace, &row.job);
             for (family, bytes) in [

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_engine::ids::SessionId;
-use holdfast_proto::v1;
+use holdfast_proto::api::DetailRow;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use rustix::param::{clock_ticks_per_second, page_size};
@@ -86,9 +86,9 @@ impl Metrics {
     }
 
     /// A backup was committed. A repeated commit does not count.
-    pub(crate) fn backup_done(&self, session: SessionId, commit: &v1::CommitResponse) {
+    pub(crate) fn backup_done(&self, session: SessionId, details: &[DetailRow]) {
         if self.counters.backup_ended(session, BackupEnd::Done) {
-            self.counters.backup_cost(&self.labels, &commit.details);
+            self.counters.backup_cost(&self.labels, details);
         }
     }
 

@@ -144,8 +144,8 @@ fn with_any_names_the_text_stays_valid_and_short() {
         let session = SessionId::from_bytes(id);
         let (namespace, job) = (format!("{evil}{}", number % 100), format!("{evil}{number}"));
         metrics.backup_started(session, &namespace, &job);
-        let row = v1::DetailRow { namespace, job, bytes: 10, new_bytes: 5, ..v1::DetailRow::default() };
-        metrics.backup_done(session, &v1::CommitResponse { details: vec![row], ..Default::default() });
+        let row = DetailRow { namespace, job, bytes: 10, new_bytes: 5, ..DetailRow::default() };
+        metrics.backup_done(session, &[row]);
     }
     let families = parse(&render(&metrics.counters, Samples::default()).unwrap());
     let bytes = &families["holdfast_backup_pre_comp_bytes"].samples;

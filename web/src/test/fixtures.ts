@@ -1,6 +1,6 @@
 /** Answers of a server, as the API describes them. */
 
-import type { Backup, DetailRow, Session } from "../api/schema";
+import type { Backup, DetailItem, Session } from "../api/schema";
 
 export const session = (changes: Partial<Session> = {}): Session => ({
   name: "first",
@@ -15,7 +15,7 @@ export const session = (changes: Partial<Session> = {}): Session => ({
 });
 
 /** Row `index` of a long list, which its name and its new bytes show. */
-export function detailRow(index: number, changes: Partial<DetailRow> = {}): DetailRow {
+export function detailRow(index: number, changes: Partial<DetailItem> = {}): DetailItem {
   return {
     id: `01JSESSION${index}-0`,
     namespace: "default",
@@ -44,6 +44,7 @@ export function detailRow(index: number, changes: Partial<DetailRow> = {}): Deta
     chunks: 90_000,
     new_chunks: 45_000,
     mb_per_s: 94.9,
+    retried_new_bytes: 0,
     retried_post_lc: 0,
     error: "",
     trend: [15.5, null, 16],

@@ -28,12 +28,12 @@ pub use backup::{
     FailedRun, PointRecord, RootRecord, RunRecord, Verification, VmRecord,
 };
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
-pub use detail::{DetailFilter, DetailRow, RowStatus};
+pub use detail::DetailFilter;
 pub use expiring::ExpiringRecord;
-pub use holdfast_proto::api::{TaskKind, TaskProgress, TaskStatus};
+pub use holdfast_proto::api::{DetailRow, Quota, RowStatus, TaskKind, TaskProgress, TaskStatus};
 pub use parity::{ParityGroup, ParityTotals};
 pub use places::BackupPlaces;
-pub use quota::{NamespaceQuota, Quota, StartAccount, Usage};
+pub use quota::{NamespaceQuota, StartAccount, Usage};
 pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};
 pub use retention::{
     DeletionRecord, LegalHold, LockChange, Named, NamedVm, PointState, Rename, RetentionLock, RetentionPolicy,

@@ -1,18 +1,8 @@
 //! What a namespace may take, and what it takes.
 
-use super::NamespaceRecord;
+use holdfast_proto::api::Quota;
 
-/// Limits of a namespace; `None`: no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Quota {
-    /// Bytes of its containers, data and recipes.
-    pub stored_bytes: Option<u64>,
-    /// Data of the newest restore point of each VM; holes and zeros do not count.
-    pub protected_bytes: Option<u64>,
-    pub restore_points: Option<u64>,
-    /// Backups begun on one day (UTC), however they end.
-    pub sessions_per_day: Option<u64>,
-}
+use super::NamespaceRecord;
 
 /// What counts against a [`Quota`], and the number of names in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

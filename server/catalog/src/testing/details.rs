@@ -1,7 +1,5 @@
 //! Compression details: what was committed is what is reported.
 
-use holdfast_proto::details::RowExt;
-
 use super::backups::move_to;
 use super::cases;
 use super::fixture::{Fixture, add_retried, all_pages};

@@ -13,7 +13,7 @@ use crate::container::ContainerName;
 use crate::digests;
 use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory, PAGE_READS_MAX};
-use crate::ingest::{DiskStream, LiveSession, StartBackup};
+use crate::ingest::{Committed, DiskStream, LiveSession, StartBackup};
 use crate::reports::{self, FalseChunk};
 use crate::restore::{DiskReader, OnDamage, RangeReader, cold_parts};
 use crate::statistics::{self, StorageStatistics};
@@ -264,7 +264,7 @@ impl Engine {
     ///
     /// # Errors
     /// When a disk is incomplete, or the catalog cannot be written; the session then lives on.
-    pub fn commit(&self, session: SessionId) -> Result<v1::CommitResponse, EngineError> {
+    pub fn commit(&self, session: SessionId) -> Result<Committed, EngineError> {
         self.sessions.commit(&self.core, session)
     }
 

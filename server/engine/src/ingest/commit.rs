@@ -5,7 +5,6 @@ use holdfast_catalog::{
     PointRecord, RetentionLock, RowStatus,
 };
 use holdfast_proto::limits::plain_text;
-use holdfast_proto::v1;
 use holdfast_types::ids::SessionId;
 use holdfast_volume::{Volume as _, VolumeError};
 
@@ -20,8 +19,16 @@ use crate::error::EngineError;
 use crate::points::{self, PointName};
 use crate::store::Leftover;
 
+/// A backup that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    pub backup_id: String,
+    /// Compression details, one row per disk.
+    pub details: Vec<DetailRow>,
+}
+
 /// Makes the backup exist. (W5) Every stream must be finished: then all it refers to is durable and indexed.
-pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitResponse, EngineError> {
+pub(super) fn commit(core: &Core, session: &Session) -> Result<Committed, EngineError> {
     if let Some(reason) = core.health.read_only_reason() {
         return Err(EngineError::ReadOnly(reason.to_owned()));
     }
@@ -53,10 +60,7 @@ pub(super) fn commit(core: &Core, session: &Session) -> Result<v1::CommitRespons
             // (W7) As the catalog has them, which knows what attempts before this one stored. It exists, whatever comes of this.
             let details =
                 core.catalog.session_details(session.id).unwrap_or_else(|_| prepared.commit.details.clone());
-            Ok(v1::CommitResponse {
-                backup_id: session.backup.to_string(),
-                details: details.into_iter().map(Into::into).collect(),
-            })
+            Ok(Committed { backup_id: session.backup.to_string(), details })
         }
         Err(error) if prepared.sealed && is_refusal(&error) => {
             if !take_back(core, &prepared) {
@@ -167,10 +171,10 @@ fn not_finished(slot: &DiskSlot, state: &DiskState) -> EngineError {
 }
 
 /// (W7) Response of an earlier commit of that session, if there was one.
-pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<v1::CommitResponse>, EngineError> {
+pub(super) fn committed(core: &Core, session: SessionId) -> Result<Option<Committed>, EngineError> {
     let Some(backup) = core.catalog.backup_by_session(session)? else { return Ok(None) };
-    let details = core.catalog.session_details(session)?.into_iter().map(Into::into).collect();
-    Ok(Some(v1::CommitResponse { backup_id: backup.id.to_string(), details }))
+    let details = core.catalog.session_details(session)?;
+    Ok(Some(Committed { backup_id: backup.id.to_string(), details }))
 }
 
 /// Longest reason kept for a disk or session that ended without a restore point, in bytes.

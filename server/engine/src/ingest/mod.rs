@@ -42,6 +42,7 @@ mod table;
 use holdfast_catalog::BackupCommit;
 use holdfast_volume::BlobName;
 
+pub use commit::Committed;
 pub use session::Starter;
 pub use start::StartBackup;
 pub use stream::{DiskStream, LiveDisk, LiveSession};

@@ -9,7 +9,7 @@ use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use parking_lot::Mutex;
 
-use super::commit;
+use super::commit::{self, Committed};
 use super::session::{Session, Starter};
 use super::start::{self, StartBackup};
 use super::stream::LiveSession;
@@ -194,7 +194,7 @@ impl Sessions {
     }
 
     /// Makes the backup exist; (W7) repeating it returns the same.
-    pub(crate) fn commit(&self, core: &Core, id: SessionId) -> Result<v1::CommitResponse, EngineError> {
+    pub(crate) fn commit(&self, core: &Core, id: SessionId) -> Result<Committed, EngineError> {
         let Ok(session) = self.get(id) else {
             return commit::committed(core, id)?.ok_or_else(|| gone(id));
         };

@@ -16,7 +16,7 @@ use v1::ingest_response::Kind as Response;
 use super::namespace;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ingest::{DiskStream, StartBackup, Starter};
+use crate::ingest::{Committed, DiskStream, StartBackup, Starter};
 use crate::restore::DiskReader;
 
 pub(crate) fn request(vm: &str, disks: &[(&str, &[u8])]) -> v1::StartRequest {
@@ -61,11 +61,7 @@ pub(crate) fn start_as(
 }
 
 /// Backs up disks as one restore point.
-pub(crate) fn backup(
-    engine: &Engine,
-    vm: &str,
-    disks: &[(&str, &[u8])],
-) -> Result<v1::CommitResponse, EngineError> {
+pub(crate) fn backup(engine: &Engine, vm: &str, disks: &[(&str, &[u8])]) -> Result<Committed, EngineError> {
     let started = start(engine, request(vm, disks))?;
     let session: SessionId = started.session_id.parse().unwrap();
     for (number, (_, bytes)) in (0..).zip(disks) {

@@ -15,6 +15,7 @@ use crate::check::CheckOptions;
 use crate::core::DigestStats;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::ingest::Committed;
 use crate::jobs::NoProgress;
 
 const EXTENT: usize = EXTENT_BYTES as usize;
@@ -26,7 +27,7 @@ fn honest_disk() -> Vec<u8> {
 }
 
 /// Backs up `bytes` as VM web with a stolen token of its owner, and says that they hash to what `truth` hashes to.
-fn lie(engine: &Engine, bytes: &[u8], truth: &[u8]) -> Result<v1::CommitResponse, EngineError> {
+fn lie(engine: &Engine, bytes: &[u8], truth: &[u8]) -> Result<Committed, EngineError> {
     let started = start_as(engine, request("web", &[("root", bytes)]), starter(2))?;
     let session: SessionId = started.session_id.parse().unwrap();
     let stream = engine.open_stream(session, 0)?;
@@ -51,11 +52,11 @@ fn poisoned(engine: &Engine) -> BackupId {
     lied.backup_id.parse().unwrap()
 }
 
-fn restored(engine: &Engine, backup: &v1::CommitResponse) -> Vec<u8> {
+fn restored(engine: &Engine, backup: &Committed) -> Vec<u8> {
     restore(engine, &backup.backup_id, "root").unwrap()
 }
 
-fn next_backup(engine: &Engine) -> v1::CommitResponse {
+fn next_backup(engine: &Engine) -> Committed {
     backup(engine, "web", &[("root", &honest_disk())]).unwrap()
 }
 

@@ -16,7 +16,7 @@ use crate::container::{ContainerName, OpenContainer, list_containers};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::format::container::{FOOTER_BYTES, RegionRecord, directory_bytes};
-use crate::ingest::StartBackup;
+use crate::ingest::{Committed, StartBackup};
 use crate::reclaim::{Control, ReclaimOptions, ReclaimReport, Squeeze};
 
 mod poison;
@@ -56,7 +56,7 @@ impl Scene {
         self.start(vm, disk, &KEY.to_string()).unwrap().session_id.parse().unwrap()
     }
 
-    fn backup(&self, vm: &str, disk: &[u8]) -> v1::CommitResponse {
+    fn backup(&self, vm: &str, disk: &[u8]) -> Committed {
         let session = self.session(vm, disk);
         let stream = self.engine.open_stream(session, 0).unwrap();
         send_disk(&self.engine, session, &stream, 0, disk).unwrap();

@@ -12,14 +12,14 @@ use super::agent::{backup, request, restore, send_disk, start, start_as, starter
 use super::{Bench, namespace, noise};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ingest::Starter;
+use crate::ingest::{Committed, Starter};
 
 /// A token of the same namespace, of another owner.
 fn intruder() -> Starter {
     Starter { owner: "intruder".into(), ..starter(9) }
 }
 
-fn backup_as(engine: &Engine, vm: &str, disk: &[u8], by: Starter) -> Result<v1::CommitResponse, EngineError> {
+fn backup_as(engine: &Engine, vm: &str, disk: &[u8], by: Starter) -> Result<Committed, EngineError> {
     let started = start_as(engine, request(vm, &[("root", disk)]), by)?;
     let session: SessionId = started.session_id.parse().unwrap();
     let stream = engine.open_stream(session, 0)?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use holdfast_catalog::{DetailFilter, PageRequest, Quota, Usage};
-use holdfast_proto::{ErrorCode, v1};
+use holdfast_proto::ErrorCode;
 use holdfast_types::ids::SessionId;
 use holdfast_volume::MemoryVolume;
 
@@ -12,6 +12,7 @@ use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, namespace, noise};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::ingest::Committed;
 
 fn usage(engine: &Engine) -> Usage {
     engine.catalog().quotas(None).unwrap()[0].usage
@@ -93,7 +94,7 @@ fn two_backups_that_race_stay_within_the_limit() {
     let disks = [noise(1, 6 << 20), noise(2, 6 << 20)];
     limit(&engine, stored(9 << 20));
     let barrier = Barrier::new(2);
-    let outcomes: Vec<Result<v1::CommitResponse, EngineError>> = thread::scope(|scope| {
+    let outcomes: Vec<Result<Committed, EngineError>> = thread::scope(|scope| {
         let (engine, barrier) = (&engine, &barrier);
         let run = |number: usize, disk: &'_ [u8]| {
             let started = start(engine, request(&format!("vm-{number}"), &[("root", disk)])).unwrap();

@@ -56,7 +56,7 @@ mod restore {
 }
 #[cfg(test)]
 mod ingest {
-    pub(crate) use holdfast_engine::{DiskStream, StartBackup, Starter};
+    pub(crate) use holdfast_engine::{Committed, DiskStream, StartBackup, Starter};
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Compression details, row by row: as JSON in pages, or as one table to download. One row with its explanation is in
-//! `explanation`.
+//! Compression details, row by row: as JSON in pages or in lines, as one table to download, and one row with its explanation.
 
 use std::sync::Arc;
 
@@ -8,25 +7,25 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::ExtentHistory;
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{self, DetailEntry, DetailFilter, SortOrder};
+use holdfast_engine::catalog::{DetailEntry, DetailFilter, PageRequest, SortOrder};
 use holdfast_engine::ids::{NamespaceId, SessionId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::details::{RowExt as _, json_row, names};
-use holdfast_proto::v1::{DetailRow, RowStatus};
+use holdfast_proto::api::{DetailBatch, DetailFigures, DetailRow, Line, RowStatus};
+use holdfast_proto::details::names;
 use serde::Serialize;
-use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::http::HttpState;
 use crate::http::access::Identity;
-use crate::http::bounds::{DETAILS_PAGE, EXTENT_HISTORY};
+use crate::http::bounds::{BATCH_ROWS, DETAILS_PAGE, EXTENT_HISTORY};
 use crate::http::download::{self, Table};
-use crate::http::query::{At, Params, limit, order, text};
-use crate::http::rest::filter::detail_query;
+use crate::http::ndjson::{self, Takes};
+use crate::http::query::{AsLines, At, Params, limit, order, text};
+use crate::http::rest::filter::{Filter, detail_query};
 use crate::http::rest::wire::{Items, time};
-use crate::http::{self, HttpState};
 use crate::insight::explain::explain;
 use crate::insight::flags::{FlagKind, LOOK_BACK, Usual, flag};
 
@@ -46,73 +45,19 @@ detail_query!(DetailsQuery {
 /// Runs that a trend shows.
 const TREND_POINTS: usize = LOOK_BACK as usize;
 
-/// One disk in one run
+/// One disk in one run: the columns of `holdfast report`, and more
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = DetailRow)]
 pub(super) struct DetailItem {
     /// Id of the row: the session, and the disk's position in it
     id: String,
     #[serde(flatten)]
-    #[schema(value_type = DetailColumns)]
-    row: Map<String, Value>,
+    row: DetailRow,
+    #[serde(flatten)]
+    figures: DetailFigures,
     /// Total factors of the disk's last runs, this one last; null: nothing was stored
     trend: Vec<Option<f64>>,
     /// What differs from the disk's history; null: nothing
     flag: Option<Flag>,
-}
-
-/// The columns of `holdfast report`
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes what json_row makes; a test compares them")]
-pub(super) struct DetailColumns {
-    namespace: String,
-    job: String,
-    run: String,
-    vm: String,
-    disk: String,
-    /// Empty: the run created no restore point
-    backup: String,
-    /// done, failed, aborted or expired
-    #[schema(value_type = http::RowStatus)]
-    status: String,
-    started: String,
-    finished: String,
-    seconds: f64,
-    /// The disk's size
-    virtual_bytes: u64,
-    /// Without holes and zeros: unchanged_bytes + dup_bytes + new_bytes
-    bytes: u64,
-    /// Bytes the agent read
-    read_bytes: u64,
-    /// In extents that are identical to the parent backup
-    unchanged_bytes: u64,
-    /// In chunks that were already in the repository
-    dup_bytes: u64,
-    /// In chunks that were not yet in the repository
-    new_bytes: u64,
-    /// Bytes added to data containers, including headers and directories
-    post_lc: u64,
-    /// Bytes added to recipe containers
-    meta_bytes: u64,
-    /// Received over the network
-    wire_bytes: u64,
-    /// bytes / new_bytes, with those of the attempts that retried_post_lc counts; null: nothing was new
-    global_factor: Option<f64>,
-    /// new_bytes / post_lc, with those of these attempts
-    local_factor: Option<f64>,
-    /// The total factor: bytes / (post_lc + retried_post_lc)
-    #[schema(rename = "bytes/post_lc")]
-    total_factor: Option<f64>,
-    /// 100 × (1 − (post_lc + retried_post_lc) / bytes)
-    reduction_pct: Option<f64>,
-    chunks: u64,
-    new_chunks: u64,
-    /// Protected megabytes (10⁶ bytes) per second
-    mb_per_s: Option<f64>,
-    /// Why it failed
-    error: String,
-    /// post_lc of the attempts that created no restore point since the disk's last one, where this one did
-    retried_post_lc: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -135,15 +80,27 @@ enum Kind {
 /// Compression details: one row per run and disk
 ///
 /// `format=tsv` and `format=csv` give every matching row in the given order, as a file. Without `sort` and `columns`
-/// this file is the same, to the byte, as the output of `holdfast report --format tsv` (or csv).
+/// this file is the same, to the byte, as the output of `holdfast report --format tsv` (or csv). An answer in NDJSON contains
+/// every matching row, too, oldest first and without figures.
 #[utoipa::path(get, path = "/details", tag = "details", params(DetailsQuery), responses((status = 200, description = "Rows", content(
-    (Items<DetailItem> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
+    (Items<DetailItem> = "application/json"), (Line<DetailBatch> = "application/x-ndjson"),
+    (String = "text/tab-separated-values"), (String = "text/csv")))))]
 pub(super) async fn list(
     State(state): State<HttpState>,
     identity: Identity,
     Params(mut query): Params<DetailsQuery>,
+    AsLines(as_lines): AsLines,
 ) -> Result<Response, ServiceError> {
     let filter = query.filter();
+    if as_lines {
+        let DetailsQuery { sort: None, offset: None, limit: None, format: None, columns: None, .. } = query
+        else {
+            return Err(ServiceError::invalid(
+                "sort, offset, limit, format and columns are not for lines, which contain every row, oldest first",
+            ));
+        };
+        return lines(&state, &identity, filter).await;
+    }
     let (by, descending) = order(query.sort.take(), (SortOrder::OLDEST_FIRST.by, false))?;
     let order = SortOrder { by, descending };
     if let Some(delimiter) = download::delimiter(query.format.as_deref())? {
@@ -169,6 +126,27 @@ pub(super) async fn list(
     state.app.blocking(work).await
 }
 
+/// Every row, batch by batch.
+async fn lines(state: &HttpState, identity: &Identity, filter: Filter) -> Result<Response, ServiceError> {
+    let caller = identity.caller.clone();
+    ndjson::answer(state, identity, Takes::Turn, move |app, lines| {
+        let filter = filter.resolve(app, &caller)?;
+        let mut token = Some(String::new());
+        while let Some(at) = token {
+            let page = app.catalog().details(&filter, PageRequest { size: BATCH_ROWS, token: &at })?;
+            let mut backups: Vec<_> = page.items.iter().filter_map(|row| row.backup.parse().ok()).collect();
+            backups.sort_unstable();
+            backups.dedup();
+            let accepted = app.catalog().accepted_changes(&backups)?;
+            let accepted_changes = accepted.iter().map(ToString::to_string).collect();
+            lines.send(&DetailBatch { rows: page.items, accepted_changes })?;
+            token = page.next;
+        }
+        Ok(())
+    })
+    .await
+}
+
 fn columns(list: &str) -> Result<Vec<&'static str>, ServiceError> {
     let known = |word: &str| names().find(|name| *name == word.trim());
     let refused = || {
@@ -192,25 +170,19 @@ fn page(
         return Err(ServiceError::defect(format!("{found} histories of {wanted} rows")));
     }
     let items = entries.into_iter().zip(histories).map(|(entry, earlier)| {
-        let (id, row) = id_and_row(entry);
-        item(id, &row, &wire_rows(earlier))
+        let id = row_id(&entry);
+        item(id, entry.row, &earlier)
     });
     Ok(Items { items: items.collect(), total, offset })
 }
 
-/// A row's id, and the row as the protocol has it.
-pub(super) fn id_and_row(entry: DetailEntry) -> (String, DetailRow) {
-    (format!("{}-{}", entry.session, entry.position), entry.row.into())
-}
-
-/// Rows as the protocol has them.
-pub(super) fn wire_rows(rows: Vec<catalog::DetailRow>) -> Vec<DetailRow> {
-    rows.into_iter().map(Into::into).collect()
+fn row_id(entry: &DetailEntry) -> String {
+    format!("{}-{}", entry.session, entry.position)
 }
 
 /// A row beside the earlier rows of its disk, oldest first.
-pub(super) fn item(id: String, row: &DetailRow, earlier: &[DetailRow]) -> DetailItem {
-    let flag = flag(row, Usual::of(earlier).as_ref()).map(|flag| Flag {
+fn item(id: String, row: DetailRow, earlier: &[DetailRow]) -> DetailItem {
+    let flag = flag(&row, Usual::of(earlier).as_ref()).map(|flag| Flag {
         kind: match flag.kind {
             FlagKind::Failed => Kind::Failed,
             FlagKind::MuchNew => Kind::MuchNew,
@@ -221,8 +193,8 @@ pub(super) fn item(id: String, row: &DetailRow, earlier: &[DetailRow]) -> Detail
     });
     // This run is the last point of the trend.
     let before = earlier.iter().skip(earlier.len().saturating_sub(TREND_POINTS - 1));
-    let trend = before.chain([row]).map(|row| row.factors().total).collect();
-    DetailItem { id, row: json_row(row), trend, flag }
+    let trend = before.chain([&row]).map(|row| row.factors().total).collect();
+    DetailItem { id, figures: row.figures(), row, trend, flag }
 }
 
 /// A row and its explanation
@@ -274,7 +246,7 @@ struct ExtentChanges {
 
 /// Runs that ended well.
 fn done(rows: &[DetailRow]) -> usize {
-    rows.iter().filter(|row| row.status == RowStatus::Done as i32).count()
+    rows.iter().filter(|row| row.status == RowStatus::Done).count()
 }
 
 /// One row, explained
@@ -290,12 +262,12 @@ pub(super) async fn get(
 ) -> Result<Json<ExplainedDetail>, ServiceError> {
     app.blocking(move |app| {
         let (entry, namespace) = find(app, &caller, &text)?;
-        let earlier = wire_rows(app.catalog().detail_history(&entry, LOOK_BACK)?);
-        let (id, row) = id_and_row(entry);
+        let earlier = app.catalog().detail_history(&entry, LOOK_BACK)?;
+        let (id, row) = (row_id(&entry), entry.row);
         let usual = Usual::of(&earlier);
         let extents = extents(app, &caller, namespace, &row)?;
         let left = match row.run.parse() {
-            Ok(run) if row.status != RowStatus::Done as i32 => app.catalog().left_of_run(run)?,
+            Ok(run) if row.status != RowStatus::Done => app.catalog().left_of_run(run)?,
             _ => 0,
         };
         let sentences = explain(&row, earlier.is_empty(), usual.as_ref(), extents.as_ref(), left);
@@ -317,7 +289,7 @@ pub(super) async fn get(
                 before: time(extents.before_ms),
             }),
         };
-        Ok(Json(ExplainedDetail { item: item(id, &row, &earlier), explanation }))
+        Ok(Json(ExplainedDetail { item: item(id, row, &earlier), explanation }))
     })
     .await
 }
@@ -362,24 +334,5 @@ fn find(app: &App, caller: &Caller, text: &str) -> Result<(DetailEntry, Namespac
     match namespace.filter(|namespace| caller.may(Action::Report, *namespace)) {
         Some(namespace) => Ok((entry, namespace)),
         None => Err(absent()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use utoipa::PartialSchema as _;
-
-    use super::*;
-
-    #[test]
-    fn the_documented_columns_are_those_of_the_report() {
-        let schema = serde_json::to_value(DetailColumns::schema()).unwrap();
-        let documented: Vec<&str> =
-            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-        let mut expected: Vec<&str> = names().collect();
-        let mut documented = documented;
-        expected.sort_unstable();
-        documented.sort_unstable();
-        assert_eq!(documented, expected);
     }
 }

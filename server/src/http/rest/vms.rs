@@ -7,6 +7,7 @@ use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{REPORT_PAGE_MAX, VmOverview, VmQuery, VmSort};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::RowStatus;
 use holdfast_proto::limits::check_name;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -18,7 +19,6 @@ use crate::activity::Change;
 use crate::app::App;
 use crate::auth::tokens;
 use crate::error::ServiceError;
-use crate::http;
 use crate::http::access::Identity;
 use crate::http::bounds::PAGE;
 use crate::http::query::{At, Body, Params, limit, order, search};
@@ -71,7 +71,7 @@ pub(super) struct Vm {
     /// bytes / post_lc over all its runs; null: nothing was stored
     total_factor: Option<f64>,
     /// How its last run ended: done, failed, aborted or expired
-    #[schema(value_type = http::RowStatus)]
+    #[schema(value_type = RowStatus)]
     last_status: String,
     /// null: its last run did not fail
     last_error: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use holdfast_engine::catalog::Catalog;
+use holdfast_engine::catalog::{Catalog, RowStatus};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -80,7 +80,7 @@ async fn shutdown_tells_open_streams_and_gives_sessions_up() {
     let fixture = Fixture { folder, server };
     let admin = fixture.admin().await;
     let rows = admin.report("").await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.status).collect::<Vec<_>>(), [v1::RowStatus::Aborted as i32]);
+    assert_eq!(rows.iter().map(|row| row.status).collect::<Vec<_>>(), [RowStatus::Aborted]);
     admin.back_up("", "vm").await.unwrap();
     fixture.server.stop().await.unwrap();
 }

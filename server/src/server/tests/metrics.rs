@@ -111,11 +111,12 @@ async fn counters_agree_with_what_happened() {
         assert_eq!(counted("holdfast_backups", &labels).await, count, "{outcome}");
     }
     assert_eq!(value(&fixture, "holdfast_sessions", "holdfast_sessions").await, 1.0);
+    let details: Vec<DetailRow> = serde_json::from_str(&commit.details).unwrap();
     for (name, sum) in [
-        ("pre_comp", commit.details.iter().map(|row| row.bytes).sum::<u64>()),
-        ("post_lc", commit.details.iter().map(|row| row.post_lc).sum()),
-        ("meta", commit.details.iter().map(|row| row.meta_bytes).sum()),
-        ("wire", commit.details.iter().map(|row| row.wire_bytes).sum()),
+        ("pre_comp", details.iter().map(|row| row.bytes).sum::<u64>()),
+        ("post_lc", details.iter().map(|row| row.post_lc).sum()),
+        ("meta", details.iter().map(|row| row.meta_bytes).sum()),
+        ("wire", details.iter().map(|row| row.wire_bytes).sum()),
     ] {
         let family = format!("holdfast_backup_{name}_bytes");
         assert_eq!(value(&fixture, &family, &format!("{family}_total{JOB}")).await, sum as f64, "{name}");

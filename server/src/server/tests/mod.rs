@@ -17,17 +17,24 @@ mod unread;
 use std::collections::BTreeMap;
 use std::fs;
 
+use bytes::Bytes;
 use holdfast_engine::catalog::PageRequest;
 use holdfast_engine::clock::SystemClock;
+use holdfast_proto::api::{DetailBatch, DetailRow, LINES, Line, PREFIX, Problem};
 use holdfast_proto::v1;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::catalog_client::CatalogClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA};
+use http_body_util::{BodyExt as _, Full};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_stream::{Stream, StreamExt as _};
+use tonic::codegen::http;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
+use tower::{Service as _, ServiceExt as _};
 
 use super::*;
 use crate::config::{ByteSize, Reserve, Settings};
@@ -149,8 +156,7 @@ impl Client {
                 request.metadata_mut().insert(key, MetadataValue::try_from(value).unwrap());
             }
         };
-        let bearer = if self.token.is_empty() { String::new() } else { format!("Bearer {}", self.token) };
-        insert("authorization", &bearer);
+        insert("authorization", &self.bearer());
         insert(PROTOCOL_METADATA, &self.protocol);
         request
     }
@@ -281,9 +287,60 @@ impl Client {
         self.catalog().report_chunks(self.request(message)).await.map(drop)
     }
 
-    async fn report(&self, namespace: &str) -> Result<Vec<v1::DetailRow>, Status> {
-        let message = v1::ReportRequest { namespace: namespace.into(), ..v1::ReportRequest::default() };
-        Ok(self.catalog().report(self.request(message)).await?.into_inner().rows)
+    async fn report(&self, namespace: &str) -> Result<Vec<DetailRow>, Status> {
+        let batches: Vec<DetailBatch> =
+            self.lines("GET", &format!("/details?namespace={namespace}"), None).await?;
+        Ok(batches.into_iter().flat_map(|batch| batch.rows).collect())
+    }
+
+    /// The items of an answer of the API in lines, by the connection that carries calls.
+    async fn lines<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Vec<T>, Status> {
+        let text = self.api(method, path, LINES, body).await?;
+        let item = |line: &[u8]| match serde_json::from_slice(line).unwrap() {
+            Line::Item(item) => Ok(item),
+            Line::Problem(problem) => Err(problem.code.status(problem.detail)),
+        };
+        text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(item).collect()
+    }
+
+    /// An answer of the API; a refusal is the status that a call would have.
+    async fn api(
+        &self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        body: Option<Value>,
+    ) -> Result<Bytes, Status> {
+        let mut request = http::Request::builder()
+            .method(method)
+            .uri(format!("{PREFIX}{path}"))
+            .header("accept", accept)
+            .header("content-type", "application/json");
+        for (name, value) in [("authorization", self.bearer()), (PROTOCOL_METADATA, self.protocol.clone())] {
+            if !value.is_empty() {
+                request = request.header(name, value);
+            }
+        }
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let request = request.body(tonic::body::Body::new(Full::new(Bytes::from(body)))).unwrap();
+        let mut channel = self.channel.clone();
+        let answer = channel.ready().await.unwrap().call(request).await.unwrap();
+        let succeeded = answer.status().is_success();
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        if succeeded {
+            return Ok(text);
+        }
+        let problem: Problem = serde_json::from_slice(&text).unwrap();
+        Err(problem.code.status(problem.detail))
+    }
+
+    fn bearer(&self) -> String {
+        if self.token.is_empty() { String::new() } else { format!("Bearer {}", self.token) }
     }
 }
 

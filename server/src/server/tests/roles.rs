@@ -15,13 +15,12 @@ enum Rpc {
     ReadRange,
     ListBackups,
     GetBackup,
-    Report,
     RecordVerification,
     ReportChunks,
 }
 
 /// Every call of the protocol; a new one must be added here.
-const ALL: [Rpc; 14] = [
+const ALL: [Rpc; 13] = [
     Rpc::Hello,
     Rpc::Start,
     Rpc::ParentDigests,
@@ -33,7 +32,6 @@ const ALL: [Rpc; 14] = [
     Rpc::ReadRange,
     Rpc::ListBackups,
     Rpc::GetBackup,
-    Rpc::Report,
     Rpc::RecordVerification,
     Rpc::ReportChunks,
 ];
@@ -52,7 +50,6 @@ impl Rpc {
             Self::Start
             | Self::ListBackups
             | Self::GetBackup
-            | Self::Report
             | Self::RecordVerification
             | Self::ReportChunks => Some(ErrorCode::Forbidden),
             Self::ParentDigests | Self::Ingest | Self::KeepAlive | Self::Commit => {
@@ -82,7 +79,6 @@ impl Rpc {
             Self::ReadRange => client.read_range(backup, 10).await.map(drop),
             Self::ListBackups => client.list_backups("mine").await.map(drop),
             Self::GetBackup => client.get_backup("mine", backup, "").await.map(drop),
-            Self::Report => client.report("mine").await.map(drop),
             Self::RecordVerification => client.record_verification("mine", backup, "").await,
             Self::ReportChunks => client.report_chunks("mine", backup).await,
         }

@@ -4,7 +4,7 @@ import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { makeQueryClient, source } from "../../api/queries";
-import type { DetailRow } from "../../api/schema";
+import type { DetailItem } from "../../api/schema";
 import { DETAIL_COLUMNS, defaultVisibility } from "../../pages/details/columns";
 import { detailRow } from "../../test/fixtures";
 import { held, Refusal, serve, type Asked } from "../../test/server";
@@ -24,11 +24,11 @@ function page({ params }: Asked) {
   return { items, total: TOTAL, offset };
 }
 
-function draw(changes: Partial<Parameters<typeof WindowTable<DetailRow>>[0]> = {}) {
-  const handlers = { onSort: vi.fn<(sort: string) => void>(), onOpen: vi.fn<(row: DetailRow) => void>() };
+function draw(changes: Partial<Parameters<typeof WindowTable<DetailItem>>[0]> = {}) {
+  const handlers = { onSort: vi.fn<(sort: string) => void>(), onOpen: vi.fn<(row: DetailItem) => void>() };
   const table = (sort: string, more: typeof changes = {}) => (
     <QueryClientProvider client={client}>
-      <WindowTable<DetailRow>
+      <WindowTable<DetailItem>
         label="Runs"
         source={source("details", "/details", { sort })}
         columns={DETAIL_COLUMNS}

@@ -3,7 +3,7 @@
 import { useCallback, useMemo } from "react";
 
 import { source, useNamespaces } from "../../api/queries";
-import type { DetailRow, TotalsRow } from "../../api/schema";
+import type { DetailItem, TotalsRow } from "../../api/schema";
 import { WindowTable } from "../../components/grid/WindowTable";
 import { useParams } from "../../components/location";
 import { useColumnChoice } from "./choice";
@@ -24,7 +24,7 @@ export default function Details() {
   const onChange = useCallback((changes: Partial<View>, replace = true) => change(toParams(changes), replace), [change]);
   const several = (useNamespaces().data?.items.length ?? 1) > 1;
   const choice = useColumnChoice(several);
-  const open = useCallback((row: DetailRow) => onChange({ row: row.id }, false), [onChange]);
+  const open = useCallback((row: DetailItem) => onChange({ row: row.id }, false), [onChange]);
   const drill = useCallback((row: TotalsRow) => onChange({ ...within(row, view.by), by: "" }, false), [onChange, view.by]);
   const rows = useMemo(() => source("details", "/details", { ...filterOf(view), sort: orderOf(view.sort) }), [view]);
   const groups = useMemo(() => source("groups", "/details/totals", { ...filterOf(view), by: view.by, sort: view.gsort }), [view]);
@@ -37,7 +37,7 @@ export default function Details() {
       <Sums view={view} />
       <Toolbar view={view} onChange={(changes) => onChange(changes, changes.by === undefined)} choice={choice} />
       {view.by === "" ? (
-        <WindowTable<DetailRow>
+        <WindowTable<DetailItem>
           label="Disk runs"
           source={rows}
           columns={DETAIL_COLUMNS}
@@ -69,8 +69,8 @@ export default function Details() {
   );
 }
 
-const rowId = (row: DetailRow) => row.id;
-const rowClass = (row: DetailRow) => (row.flag === null ? "" : row.flag.kind === "failed" ? "row-failed" : "row-flagged");
+const rowId = (row: DetailItem) => row.id;
+const rowClass = (row: DetailItem) => (row.flag === null ? "" : row.flag.kind === "failed" ? "row-failed" : "row-flagged");
 const groupId = (row: TotalsRow) => [row.namespace, row.job, row.vm, row.disk, row.run].join("\u0000");
 const groupClass = (row: TotalsRow) => (row.failed > 0 ? "row-flagged" : "");
 

@@ -1,6 +1,6 @@
 /** The columns of the compression details: those of the report, the trend and the flag. */
 
-import type { DetailColumns, DetailRow, TotalsRow } from "../../api/schema";
+import type { DetailFigures, DetailItem, DetailRow, TotalsRow } from "../../api/schema";
 import { Sparkline } from "../../charts/Sparkline";
 import type { GridColumn } from "../../components/grid/column";
 import { FlagBadge, FlagMark, StatusBadge } from "../../components/Status";
@@ -10,7 +10,7 @@ import { factor } from "../../format/numbers";
 import { second } from "../../format/time";
 import type { Grouping } from "./view";
 
-function column(id: keyof DetailColumns, kind: Kind, width: number): GridColumn<DetailRow> {
+function column(id: Exclude<keyof (DetailRow & DetailFigures), "retried_new_bytes">, kind: Kind, width: number): GridColumn<DetailItem> {
   return { id, term: id, kind, width, sort: id, value: (row) => row[id] };
 }
 
@@ -18,7 +18,7 @@ const trendWords = (values: readonly (number | null)[]) =>
   values.map((value) => (value === null ? "–" : factor(value))).join(" → ");
 
 /** In display order. The first one stays in view. */
-export const DETAIL_COLUMNS: readonly GridColumn<DetailRow>[] = [
+export const DETAIL_COLUMNS: readonly GridColumn<DetailItem>[] = [
   {
     ...column("vm", "text", 140),
     render: (row) => (

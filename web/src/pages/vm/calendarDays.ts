@@ -1,6 +1,6 @@
 /** Restore points and failures of a VM by day. */
 
-import type { Backup, DetailRow } from "../../api/schema";
+import type { Backup, DetailItem } from "../../api/schema";
 import type { CalendarDay } from "../../charts/Calendar";
 import { localDay } from "../../format/time";
 
@@ -9,7 +9,7 @@ export interface BackupDay extends CalendarDay {
 }
 
 /** Restore points, and disks whose run failed, by the local day on which they finished. */
-export function calendarDays(points: readonly Backup[], failures: readonly Pick<DetailRow, "finished">[]): Map<string, BackupDay> {
+export function calendarDays(points: readonly Backup[], failures: readonly Pick<DetailItem, "finished">[]): Map<string, BackupDay> {
   const days = new Map<string, BackupDay>();
   const entry = (time: string) => {
     const day = localDay(time);

@@ -9,7 +9,6 @@ use super::super::select::Names;
 use super::filter;
 use super::sums::{self, Group, Reading, RowRefs};
 use crate::sqlite::convert::day_of;
-use crate::wire::add_to;
 use crate::{CatalogError, DAY_GROUPS_MAX, DayTotals, DetailFilter, Result, TotalsBy};
 
 /// In order of day, namespace and name.
@@ -19,7 +18,7 @@ pub(crate) fn days(connection: &Connection, filter: &DetailFilter, by: TotalsBy)
     sums::each(connection, conditions, false, Reading::AsTheyLie, |summand| {
         let key = (day_of(summand.row.finished_ms), summand.group(by));
         let (_, totals) = sums.entry(key).or_insert_with(|| (summand.refs, Totals::default()));
-        add_to(totals, &summand.row);
+        totals.add(&summand.row);
         if sums.len() <= DAY_GROUPS_MAX {
             return Ok(());
         }

@@ -13,7 +13,6 @@ use super::super::convert::{OrCatalogError, id, kept_sum};
 use super::super::schema;
 use super::super::select::Conditions;
 use super::sums::{self, Reading, RowRefs};
-use crate::wire::add_to;
 use crate::{DetailRow, Result};
 
 /// The columns of sums.
@@ -162,7 +161,7 @@ fn counted(connection: &Connection, rows: Conditions) -> Result<HashMap<Key, Sum
 
 fn add_row(sums: &mut Sums, row: &DetailRow) {
     let mut one = Totals::default();
-    add_to(&mut one, row);
+    one.add(row);
     let columns = [
         one.rows,
         one.failed,

@@ -1,6 +1,6 @@
 //! Reading rows to add them up.
 
-use holdfast_proto::details::Totals;
+use holdfast_proto::details::{self, Totals};
 use rusqlite::{Connection, Row};
 
 use super::super::convert::{OrCatalogError, bad_value};
@@ -118,7 +118,5 @@ fn read<'a>(row: &'a Row<'_>) -> rusqlite::Result<Summand<'a>> {
 
 /// Protected megabytes a second from the first start to the last finish, as a row's are counted.
 pub(crate) fn mb_per_s(sums: &Totals) -> Option<f64> {
-    use holdfast_proto::details::RowExt;
-    let Totals { bytes, started_ms, finished_ms, .. } = *sums;
-    DetailRow { bytes, started_ms, finished_ms, ..DetailRow::default() }.mb_per_s()
+    details::mb_per_s(sums.bytes, sums.started_ms, sums.finished_ms)
 }

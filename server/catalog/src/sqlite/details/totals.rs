@@ -15,7 +15,6 @@ use super::super::select::{Names, Window};
 use super::filter;
 use super::sorted::{Number, SortRoom, compare_keys, counted};
 use super::sums::{self, Group, Reading, RowRefs, Summand};
-use crate::wire::add_to;
 use crate::{
     CatalogError, DetailFilter, DetailSort, DetailTotals, RUNS_LISTED_MAX, Result, RowStatus, TREND_POINTS,
     TotalsBy, TotalsOrder, TotalsSort,
@@ -137,7 +136,7 @@ impl Sums {
 
     fn add(&mut self, by: TotalsBy, summand: &Summand<'_>) {
         let Summand { refs, row, .. } = summand;
-        add_to(&mut self.totals, row);
+        self.totals.add(row);
         // Neighbours are mostly of one session.
         if self.last.vm != refs.vm && !matches!(by, TotalsBy::Vm | TotalsBy::Disk) {
             self.vms.insert(refs.vm);

@@ -14,7 +14,6 @@ use super::super::namespaces as table;
 use super::super::select::Conditions;
 use super::not_ahead;
 use super::vms::LATEST;
-use crate::wire::add_to;
 use crate::{
     BackupCost, DetailFilter, FAILED_ROWS_PER_VM_MAX, JobOverview, LastRun, NamespaceOverview,
     RepositoryOverview, Result, WindowTotals,
@@ -86,7 +85,7 @@ fn windows(
             for (since_ms, runs, totals) in &mut windows {
                 if since_ms.is_some_and(|since_ms| summand.row.finished_ms >= since_ms) {
                     runs.insert(summand.refs.run);
-                    add_to(totals, &summand.row);
+                    totals.add(&summand.row);
                 }
             }
             Ok(())

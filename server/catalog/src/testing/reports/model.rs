@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 
-use holdfast_proto::details::RowExt;
 use holdfast_types::ids::{BackupId, ContainerClass, RunId};
 
 use crate::testing::backups::move_to;

@@ -10,7 +10,6 @@ use ulid::Ulid;
 use super::cases;
 use super::model::make;
 use crate::testing::fixture::{Fixture, add_retried};
-use crate::wire::add_to;
 use crate::{
     BackupCost, CatalogError, ContainerState, ContainerTotals, DetailEntry, DetailFilter, DetailRow,
     DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX,
@@ -64,7 +63,7 @@ fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview
     let model = |((namespace_name, vm), entries): ((String, String), Vec<&DetailEntry>)| {
         let namespace = id_of(f, &namespace_name);
         let mut sums = Totals::default();
-        entries.iter().for_each(|entry| add_to(&mut sums, &entry.row));
+        entries.iter().for_each(|entry| sums.add(&entry.row));
         let latest = f.latest_backup(namespace, &vm).unwrap();
         let of_latest = |of: fn(&crate::DiskRecord) -> u64| {
             latest.as_ref().map_or(0, |backup| backup.disks.iter().map(of).sum())
@@ -316,7 +315,7 @@ fn jobs_tell_their_last_run(f: &Fixture) {
 /// Returns the kept columns of the sums of these rows.
 fn kept<'a>(rows: impl Iterator<Item = &'a DetailRow>) -> Totals {
     let mut all = Totals::default();
-    rows.for_each(|row| add_to(&mut all, row));
+    rows.for_each(|row| all.add(row));
     let Totals { rows, failed, bytes, new_bytes, post_lc, meta_bytes, wire_bytes, .. } = all;
     let Totals { done_bytes, done_new_bytes, done_post_lc, .. } = all;
     Totals {

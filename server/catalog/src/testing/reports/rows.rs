@@ -50,7 +50,7 @@ fn all_sorted(f: &Fixture, filter: &DetailFilter, order: SortOrder) -> Vec<Detai
 
 /// What people see in the column is in order, with nothing last.
 fn shown_in_order(found: &[DetailEntry], order: SortOrder) {
-    let rows: Vec<_> = found.iter().map(|entry| entry.row.clone().into()).collect();
+    let rows: Vec<_> = found.iter().map(|entry| entry.row.clone()).collect();
     let shown = holdfast_proto::details::json(&rows);
     let column: Vec<_> =
         shown.as_array().unwrap().iter().map(|row| row[order.by.column()].as_f64()).collect();

@@ -8,7 +8,6 @@ use holdfast_proto::details::{Factors, Totals};
 use super::cases;
 use super::model::{filters, make, matches};
 use crate::testing::fixture::Fixture;
-use crate::wire::add_to;
 use crate::{
     CatalogError, DayTotals, DetailEntry, DetailFilter, DetailRow, DetailSort, DetailTotals, REPORT_PAGE_MAX,
     RowStatus, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
@@ -50,7 +49,7 @@ fn model(by: TotalsBy, rows: &[&DetailRow]) -> Vec<DetailTotals> {
         .into_iter()
         .map(|([namespace, job, vm, disk, run], members)| {
             let mut sums = Totals::default();
-            members.iter().for_each(|row| add_to(&mut sums, row));
+            members.iter().for_each(|row| sums.add(row));
             let distinct = |of: fn(&DetailRow) -> (&str, &str)| {
                 members.iter().map(|row| of(row)).collect::<BTreeSet<_>>().len() as u64
             };
@@ -212,7 +211,7 @@ fn days_add_up(f: &Fixture) {
             for entry in all.iter().filter(|entry| matches(f, &filter, &entry.row)) {
                 let day = i32::try_from(entry.row.finished_ms / 86_400_000).unwrap();
                 let [namespace, job, vm, ..] = names(by, &entry.row);
-                add_to(groups.entry((day, namespace, job + &vm)).or_default(), &entry.row);
+                groups.entry((day, namespace, job + &vm)).or_default().add(&entry.row);
             }
             let expected: Vec<_> = groups
                 .into_iter()

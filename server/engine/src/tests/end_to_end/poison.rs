@@ -86,7 +86,7 @@ fn sealed_region(chunks: &[(Fingerprint, &[u8])]) -> Request {
 
 impl Scene {
     /// Backs up one extent of these chunks, each of which may be anything, whether or not it was asked for.
-    fn send(&self, vm: &str, chunks: &[(Fingerprint, &[u8])]) -> v1::CommitResponse {
+    fn send(&self, vm: &str, chunks: &[(Fingerprint, &[u8])]) -> Committed {
         let bytes: Vec<u8> = chunks.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
         let session = self.session(vm, &bytes);
         let stream = self.engine.open_stream(session, 0).unwrap();

@@ -13,7 +13,7 @@ use v1::ingest_response::Kind as Response;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ingest::DiskStream;
+use crate::ingest::{Committed, DiskStream};
 use crate::tests::agent::{region, request, start};
 use crate::tests::noise;
 
@@ -64,7 +64,7 @@ pub(in crate::tests) struct Agent<'a> {
     pub(in crate::tests) pending: usize,
     /// Chunks it was asked again.
     pub(in crate::tests) again: Vec<u64>,
-    pub(in crate::tests) done: Option<v1::CommitResponse>,
+    pub(in crate::tests) done: Option<Committed>,
 }
 
 impl<'a> Agent<'a> {

@@ -13,7 +13,7 @@ use v1::ingest_response::Kind as Response;
 use super::disks::{Disk, chunk, name, number};
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::ingest::DiskStream;
+use crate::ingest::{Committed, DiskStream};
 use crate::tests::agent::{region, request, start};
 
 /// Maximum time that one step waits for other streams.
@@ -118,7 +118,7 @@ impl Agent {
     }
 
     /// Does the next thing; the answer to a commit is the last.
-    pub(super) fn step(&mut self, engine: &Engine) -> Result<Option<v1::CommitResponse>, EngineError> {
+    pub(super) fn step(&mut self, engine: &Engine) -> Result<Option<Committed>, EngineError> {
         let range = |extent: usize| vec![v1::ExtentRange { first: extent as u64, count: 1 }];
         match self.next.pop_front().expect("not committed yet") {
             Next::Unchanged(extent) => {

@@ -23,7 +23,7 @@ use v1::ingest_response::Kind as Response;
 use super::agent::{backup, request, restore, send_disk, start};
 use super::{Bench, noise};
 use crate::engine::Engine;
-use crate::ingest::DiskStream;
+use crate::ingest::{Committed, DiskStream};
 use crate::reclaim::{Control, ReclaimOptions, ReclaimReport, RoundStep};
 
 pub(super) const MIB: usize = 1 << 20;
@@ -62,7 +62,7 @@ impl Scene {
         send_disk(&self.engine, session, &stream, 0, disk).unwrap();
     }
 
-    pub(super) fn commit(&self, session: SessionId) -> v1::CommitResponse {
+    pub(super) fn commit(&self, session: SessionId) -> Committed {
         self.engine.commit(session).unwrap()
     }
 

@@ -1,5 +1,6 @@
 //! Compression details over HTTP: the same numbers as everywhere else.
 
+use holdfast_proto::api::LINES;
 use holdfast_proto::details::{csv, json, tsv};
 
 use super::*;
@@ -40,6 +41,26 @@ async fn tables_are_those_of_the_command_line_to_the_byte() {
             assert_eq!(&item[column], value, "{column}");
         }
         assert!(item["trend"].as_array().is_some_and(|trend| !trend.is_empty()));
+    }
+    fixture.server.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_row_in_lines_oldest_first_and_nothing_else() {
+    let fixture = seeded().await;
+    let token = fixture.admin_token();
+    let lines = |query: &str| {
+        Ask::new("GET", &format!("/api/v1/details?{query}")).bearer(&token).header("accept", LINES)
+    };
+    let items = fixture.ask_as_agent(lines("vm=web&until=2100-01-01")).await.items();
+    let rows = items[0]["rows"].as_array().unwrap();
+    assert_eq!((items.len(), rows.len()), (1, 3));
+    assert!(rows.is_sorted_by_key(|row| row["started"].as_str().unwrap()), "{rows:?}");
+    assert!(rows.iter().all(|row| row["vm"] == "web" && row["retried_new_bytes"] == 0), "{rows:?}");
+    assert_eq!(items[0]["accepted_changes"], serde_json::json!([]));
+    for query in ["sort=vm", "limit=5", "offset=1", "format=tsv", "columns=vm"] {
+        let refused = fixture.ask(lines(query)).await;
+        assert_eq!((refused.status, refused.problem().as_str()), (400, "invalid"), "{query}");
     }
     fixture.server.stop().await.unwrap();
 }

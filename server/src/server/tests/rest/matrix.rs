@@ -74,6 +74,7 @@ const CALLS: &[Call] = &[
     ("GET", "/attribution/history", "?namespace=mine&name=vm", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/details", "?namespace=mine&format=tsv", EveryRole, Forbidden),
+    ("GET", "/details", IN_LINES, EveryRole, Shown),
     ("GET", "/details/totals", "?namespace=mine&by=vm", EveryRole, Forbidden),
     ("GET", "/details/{id}", "", EveryRole, Absent),
     ("GET", "/totals", "?namespace=mine", EveryRole, Forbidden),
@@ -377,8 +378,14 @@ async fn nothing_tells_of_another_namespace() {
     let theirs = fixture.token(Role::Operator, &["theirs"]);
     let mine = fixture.token(Role::Operator, &["mine"]);
     let mut told = 0;
-    for (method, path, ..) in CALLS {
+    for (method, path, query, ..) in CALLS {
         if *method != "GET" || path.contains('{') || ["/activity/events", "/openapi.json"].contains(path) {
+            continue;
+        }
+        if *query == IN_LINES {
+            let lines = async |token| fixture.ask(seeded.ask("GET", path, query).bearer(token)).await.text();
+            assert!(!lines(&theirs).await.contains("secret"), "{path}");
+            told += usize::from(lines(&mine).await.contains("secret"));
             continue;
         }
         for (query, by) in [("", ""), ("?by=vm", "vm"), ("?by=namespace", "namespace")] {
