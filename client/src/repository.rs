@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_proto::api::{DetailBatch, DetailRow};
+use holdfast_proto::api::{Backup, DetailBatch, DetailRow, Keyset};
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
 use holdfast_proto::{ErrorCode, v1};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::error::ClientError;
 use crate::restore::FalseChunk;
 
 /// Backups of one answer: the server's limit.
-const BACKUPS_PER_PAGE: u32 = 1000;
+const PAGE: &str = "1000";
 
 /// Pages of one question at most: a server whose pages never end must not fill memory.
 const PAGES_MAX: usize = 10_000;
@@ -26,23 +26,17 @@ pub async fn list_backups(
     namespace: &str,
     vm: &str,
     job: &str,
-) -> Result<Vec<v1::BackupInfo>, ClientError> {
-    let mut client = connection.catalog();
-    let mut request = v1::ListBackupsRequest {
-        namespace: namespace.to_owned(),
-        vm: vm.to_owned(),
-        job: job.to_owned(),
-        page_size: BACKUPS_PER_PAGE,
-        page_token: String::new(),
-    };
-    let mut backups = Vec::new();
+) -> Result<Vec<Backup>, ClientError> {
+    let (api, mut backups, mut token) = (connection.api(), Vec::new(), String::new());
     for _ in 0..PAGES_MAX {
-        let page = client.list_backups(request.clone()).await?.into_inner();
-        backups.extend(page.backups);
-        if page.next_page_token.is_empty() {
-            return Ok(backups);
+        let parameters =
+            [("namespace", namespace), ("vm", vm), ("job", job), ("page_size", PAGE), ("page_token", &token)];
+        let page: Keyset<Backup> = api.get(&["backups"], &parameters).await?;
+        backups.extend(page.items);
+        match page.next_page_token {
+            Some(next) => token = next,
+            None => return Ok(backups),
         }
-        request.page_token = page.next_page_token;
     }
     Err(ClientError::Protocol("a list of backups that does not end".to_owned()))
 }
@@ -56,13 +50,11 @@ pub async fn get_backup(
     namespace: &str,
     backup: &str,
     vm: &str,
-) -> Result<v1::BackupInfo, ClientError> {
-    let request = v1::GetBackupRequest {
-        namespace: namespace.to_owned(),
-        backup: backup.to_owned(),
-        vm: vm.to_owned(),
-    };
-    Ok(connection.catalog().get_backup(request).await?.into_inner())
+) -> Result<Backup, ClientError> {
+    if backup.is_empty() {
+        return Err(ClientError::Usage("the id of the restore point is empty".to_owned()));
+    }
+    connection.api().get(&["backups", backup], &[("namespace", namespace), ("vm", vm)]).await
 }
 
 /// The answer to a report.
@@ -108,7 +100,7 @@ pub struct Found {
 /// Any error of a call.
 pub async fn record_verification(
     connection: &Connection,
-    backup: &v1::BackupInfo,
+    backup: &Backup,
     found: &Found,
 ) -> Result<u32, ClientError> {
     let mut detail = found.detail.clone();
@@ -140,7 +132,7 @@ pub async fn record_verification(
 /// Any error of a call; what was told before it counts.
 pub async fn report_chunks(
     connection: &Connection,
-    backup: &v1::BackupInfo,
+    backup: &Backup,
     found: &[(String, FalseChunk)],
 ) -> Result<u64, ClientError> {
     let mut regions = 0;

@@ -130,9 +130,6 @@ const COPY_BYTES: u64 = 48 * MIB;
 /// The largest page of a table.
 const ANSWER_BYTES: u64 = 4 * MIB;
 
-/// A page of a list as it is read, and as the message that goes out: the catalog ends one at 1 MiB.
-const PAGE_BYTES: u64 = 2 * MIB;
-
 /// With less no disk could be received beside one being restored.
 pub const MEMORY_MIN_BYTES: u64 = 640 * MIB;
 
@@ -169,8 +166,7 @@ impl From<NotEnoughMemory> for ServiceError {
 /// | R / 32, at most 64 MiB | R | regions as they are stored, that restores side by side share |
 /// | R / 32, at most 64 MiB | R | what restores read ahead, all of them together: 2 MiB a read |
 /// | R / 8, at most 1 GiB | R | recipes being built and chunks being waited for, of all backups in progress |
-/// | 3 R / 64, at most 256 MiB | R | answers over HTTPS: `ANSWER_BYTES` each |
-/// | R / 64, at most 64 MiB | R | pages of lists over gRPC: `PAGE_BYTES` each |
+/// | R / 16, at most 256 MiB | R | answers of the API, and others over HTTPS: `ANSWER_BYTES` each |
 /// | R / 16, at most 160 MiB | R | what connections may have sent that no call has read: gRPC windows of 64 KiB for each of `max_connections`, and shares of what is left for those that come first (`net::Windows`); fewer connections where that is not enough |
 /// | R / 8 at most, `COPY_BYTES` for each of `s3_copies` | R | with a bucket: blobs being copied to it |
 /// | what is left, about a third | R | streams of the data path: `INGEST_BYTES` for a disk coming in, `RESTORE_BYTES` for one going out |
@@ -187,7 +183,7 @@ impl From<NotEnoughMemory> for ServiceError {
 /// the same memory.
 ///
 /// So at 2 GiB: fixed 96, slack 256, R = 1,696 MiB: index 64 + 424, directories 96, decoded 16, shared 53, read ahead
-/// 53, backups 212, answers 79 and pages 26, connections 106, streams 566: 5 disks in and 5 out at once.
+/// 53, backups 212, answers 106, connections 106, streams 566: 5 disks in and 5 out at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
     pub limit: MemoryLimit,
@@ -201,10 +197,8 @@ pub struct Budget {
     pub ingest_streams: u32,
     /// Disks sent at once.
     pub restore_streams: u32,
-    /// HTTPS requests answered at once.
+    /// Requests other than calls of gRPC that are answered at once.
     pub answers: u32,
-    /// Pages of lists over gRPC at once.
-    pub pages: u32,
     /// Network connections of agents; of the HTTPS address there are no more, and at most 256.
     pub connections: u32,
     /// Bytes that all gRPC connections may have sent and no call has read.
@@ -237,9 +231,9 @@ impl Budget {
         let decoded = (rest / 32).min(16 * MIB);
         let (shared, read_ahead) = ((rest / 32).min(64 * MIB), (rest / 32).min(64 * MIB));
         let sessions = (rest / 8).min(1 << 30);
-        let (answers, pages) = ((rest * 3 / 64).min(256 * MIB), (rest / 64).min(64 * MIB));
+        let answers = (rest / 16).min(256 * MIB);
         let connections = (rest / 16).min(WINDOWS_MAX_BYTES);
-        let others = write_buffer + resident + directories + sessions + answers + pages + connections;
+        let others = write_buffer + resident + directories + sessions + answers + connections;
         let copies = bucket_copies(rest, settings);
         let others = others + decoded + shared + read_ahead + copies * COPY_BYTES;
         let (ingest_streams, restore_streams) = streams(rest - others, settings);
@@ -259,7 +253,6 @@ impl Budget {
             ingest_streams,
             restore_streams,
             answers: count(answers / ANSWER_BYTES),
-            pages: count(pages / PAGE_BYTES),
             connections: count(most),
             windows_bytes: connections,
             bucket_copies: count(copies),
@@ -274,7 +267,6 @@ impl Budget {
             ingest_streams,
             restore_streams,
             answers,
-            pages,
             connections,
             windows_bytes,
             bucket_copies,
@@ -293,7 +285,6 @@ impl Budget {
             format!("disks received at once {ingest_streams}, of {} each", mib(INGEST_BYTES)),
             format!("disks sent at once {restore_streams}, of {} each", mib(RESTORE_BYTES)),
             format!("HTTPS answers at once {answers}, of {} each", mib(ANSWER_BYTES)),
-            format!("pages of lists to agents at once {pages}, of {} each", mib(PAGE_BYTES)),
             format!("connections {connections}, windows of {} together", mib(*windows_bytes)),
         ];
         if *bucket_copies > 0 {
@@ -407,7 +398,6 @@ mod tests {
             + u64::from(budget.ingest_streams) * INGEST_BYTES
             + u64::from(budget.restore_streams) * RESTORE_BYTES
             + u64::from(budget.answers) * ANSWER_BYTES
-            + u64::from(budget.pages) * PAGE_BYTES
             + budget.windows_bytes
             + u64::from(budget.bucket_copies) * COPY_BYTES
     }

@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use holdfast_proto::api::{ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion};
+use holdfast_proto::api::{ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, Time};
 use holdfast_proto::details::bytes;
-use holdfast_proto::v1;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -68,33 +67,19 @@ pub(super) fn frees(freed_bytes: Option<u64>) -> String {
 }
 
 /// `until 2027-12-31 00:00:00, held: why`; empty when nothing keeps it.
-pub(super) fn protection(protection: Option<&v1::Protection>) -> String {
-    let Some(found) = protection else { return String::new() };
-    let until = found.locked_until_ms.map(|until_ms| format!("until {}", timestamp(until_ms)));
-    let held = (!found.hold_reason.is_empty()).then(|| format!("held: {}", found.hold_reason));
+pub(super) fn protection(locked_until: Option<Time>, hold: Option<&Hold>) -> String {
+    let until = locked_until.map(|until| format!("until {}", timestamp(until.unix_ms)));
+    let held = hold.map(|hold| format!("held: {}", hold.reason));
     until.into_iter().chain(held).collect::<Vec<_>>().join(", ")
 }
 
 /// The same for programs; null when nothing keeps it.
-pub(super) fn protection_json(protection: Option<&v1::Protection>) -> Value {
-    let Some(found) = protection else { return Value::Null };
-    let until = found.locked_until_ms.and_then(time);
-    let hold = (!found.hold_reason.is_empty())
-        .then(|| json!({ "reason": found.hold_reason, "who": found.hold_who }));
-    json!({ "locked_until": until, "hold": hold })
-}
-
-/// RFC 3339.
-pub(super) fn time(ms: i64) -> Option<String> {
-    jiff::Timestamp::from_millisecond(ms).map(|at| format!("{at:.3}")).ok()
-}
-
-/// The lock and the hold of a restore point; `None`: it has neither.
-fn kept_by(point: &ChosenPoint) -> Option<v1::Protection> {
-    let locked_until_ms = point.locked_until.map(|until| until.unix_ms);
-    let (hold_reason, hold_who) = point.hold.clone().map(|hold| (hold.reason, hold.by)).unwrap_or_default();
-    let kept = v1::Protection { locked_until_ms, hold_reason, hold_who };
-    (kept != v1::Protection::default()).then_some(kept)
+pub(super) fn protection_json(locked_until: Option<Time>, hold: Option<&Hold>) -> Value {
+    if locked_until.is_none() && hold.is_none() {
+        return Value::Null;
+    }
+    let hold = hold.map(|hold| json!({ "reason": hold.reason, "who": hold.by }));
+    json!({ "locked_until": locked_until, "hold": hold })
 }
 
 fn dry_run_text(found: &Freed) -> String {
@@ -102,15 +87,16 @@ fn dry_run_text(found: &Freed) -> String {
         .points
         .iter()
         .map(|point| {
-            let ChosenPoint { id, vm, job, started, .. } = point;
-            let kept = protection(kept_by(point).as_ref());
+            let ChosenPoint { id, vm, job, started, locked_until, hold, .. } = point;
+            let kept = protection(*locked_until, hold.as_ref());
             [id.clone(), vm.clone(), job.clone(), timestamp(started.unix_ms), kept]
         })
         .collect();
     let header = ["backup", "vm", "job", "started (UTC)", "locked"];
     let table = draw_cells(&header, rows.iter().map(|row| row.iter().map(String::as_str)));
     let count = counted(found.points.len() as u64);
-    let locked = found.points.iter().filter(|point| kept_by(point).is_some()).count() as u64;
+    let locked = found.points.iter().filter(|point| point.locked_until.is_some() || point.hold.is_some());
+    let locked = locked.count() as u64;
     if locked > 0 {
         return match (locked, found.points.len()) {
             (1, 1) => format!("{table}\nIt cannot be deleted: it is locked or held."),
@@ -129,8 +115,8 @@ fn dry_run_json(found: &Freed) -> Value {
             "backup": point.id,
             "vm": point.vm,
             "job": point.job,
-            "started": time(point.started.unix_ms),
-            "protection": protection_json(kept_by(point).as_ref()),
+            "started": point.started,
+            "protection": protection_json(point.locked_until, point.hold.as_ref()),
         })
     };
     json!({

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::args::Forget;
-use super::delete::{counted, delete_points, frees, time};
+use super::delete::{counted, delete_points, frees};
 use super::output::{draw_cells, timestamp};
 use crate::cli::ask;
 use crate::connect::{Api, Lines};
@@ -143,7 +143,7 @@ fn json(run: &PolicyRun) -> Value {
             "backup": one.id,
             "vm": one.vm,
             "job": one.job,
-            "started": time(one.started.unix_ms),
+            "started": one.started,
             "keep": one.keep,
             "reasons": one.reasons,
         })

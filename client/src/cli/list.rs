@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use holdfast_proto::api::{Backup, BackupDisk, PointPlaces};
 use holdfast_proto::details::bytes;
-use holdfast_proto::v1::{BackupInfo, Places};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -30,24 +30,24 @@ pub(super) async fn run(context: &Context, list: &List) -> Result<ExitCode, Clie
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(backups: &[BackupInfo]) -> String {
+fn table(backups: &[Backup]) -> String {
     let mut rows: Vec<Vec<String>> = backups
         .iter()
         .map(|backup| {
-            let sum = |of: fn(&holdfast_proto::v1::DiskInfo) -> u64| backup.disks.iter().map(of).sum::<u64>();
+            let sum = |of: fn(&BackupDisk) -> u64| backup.disks.iter().map(of).sum::<u64>();
             let names: Vec<&str> = backup.disks.iter().map(|disk| disk.name.as_str()).collect();
             vec![
                 backup.id.clone(),
                 backup.vm.clone(),
                 backup.job.clone(),
-                timestamp(backup.started_ms),
+                timestamp(backup.started.unix_ms),
                 disk_names(&names, backup),
                 bytes(sum(|disk| disk.size_bytes)),
                 bytes(sum(|disk| disk.data_bytes)),
                 backup.exclusive_bytes.map(bytes).unwrap_or_default(),
                 backup.attributed_bytes.map(bytes).unwrap_or_default(),
                 tier(backup.places.as_ref()),
-                protection(backup.protection.as_ref()),
+                protection(backup.locked_until, backup.hold.as_ref()),
                 verified(backup),
             ]
         })
@@ -79,26 +79,26 @@ fn table(backups: &[BackupInfo]) -> String {
 }
 
 /// Says when the shares were counted.
-fn as_of(backups: &[BackupInfo]) -> String {
-    let Some(at_ms) = backups.iter().find_map(|backup| backup.attributed_ms) else { return String::new() };
+fn as_of(backups: &[Backup]) -> String {
+    let Some(at) = backups.iter().find_map(|backup| backup.attributed_at) else { return String::new() };
     format!(
         "\n\n\"only it\" and \"share\" as of {} (UTC), \"only it\" where no restore point of the VM came since; \
          'holdfast delete BACKUP --dry-run' counts anew.",
-        timestamp(at_ms)
+        timestamp(at.unix_ms)
     )
 }
 
 /// Of one that is end-to-end encrypted: the server cannot tell.
-fn verified(backup: &BackupInfo) -> String {
-    match (backup.end_to_end, backup.agent_verified_ms) {
+fn verified(backup: &Backup) -> String {
+    match (backup.end_to_end, backup.agent_verified) {
         (false, _) => String::new(),
-        (true, 0) => "only by agents: not yet".to_owned(),
-        (true, at_ms) => format!("only by agents: {}", timestamp(at_ms)),
+        (true, None) => "only by agents: not yet".to_owned(),
+        (true, Some(at)) => format!("only by agents: {}", timestamp(at.unix_ms)),
     }
 }
 
 /// Where its data lies, most of it first.
-fn tier(places: Option<&Places>) -> String {
+fn tier(places: Option<&PointPlaces>) -> String {
     let Some(places) = places else { return String::new() };
     let mut parts = [
         (places.here_bytes, "here"),
@@ -116,8 +116,8 @@ fn tier(places: Option<&Places>) -> String {
 }
 
 /// The disks of a restore point; one that lacks some says so here, where it is seen without looking for it.
-fn disk_names(names: &[&str], backup: &BackupInfo) -> String {
-    let BackupInfo { missing_disks, accepted_change, damaged_bytes, .. } = backup;
+fn disk_names(names: &[&str], backup: &Backup) -> String {
+    let Backup { missing_disks, accepted_change, damaged_bytes, .. } = backup;
     let mut text = names.join(", ");
     if !missing_disks.is_empty() {
         text = format!("{text} (partial: without {})", missing_disks.join(", "));
@@ -131,59 +131,46 @@ fn disk_names(names: &[&str], backup: &BackupInfo) -> String {
     text
 }
 
-fn backup_json(backup: &BackupInfo) -> Value {
-    let time = |ms: i64| jiff::Timestamp::from_millisecond(ms).map(|t| format!("{t:.3}")).ok();
-    let disks: Vec<Value> = backup
-        .disks
-        .iter()
-        .map(|disk| {
-            json!({
-                "name": disk.name,
-                "size_bytes": disk.size_bytes,
-                "data_bytes": disk.data_bytes,
-                "root": disk.root,
-            })
-        })
-        .collect();
+fn backup_json(backup: &Backup) -> Value {
     json!({
         "backup": backup.id,
         "namespace": backup.namespace,
         "vm": backup.vm,
         "job": backup.job,
-        "run": backup.run_id,
-        "started": time(backup.started_ms),
-        "finished": time(backup.finished_ms),
-        "disks": disks,
+        "run": backup.run,
+        "started": backup.started,
+        "finished": backup.finished,
+        "disks": backup.disks,
         "missing_disks": backup.missing_disks,
         "accepted_change": backup.accepted_change,
         "damaged_bytes": backup.damaged_bytes,
-        "last_proven": Some(backup.last_proven_ms).filter(|ms| *ms != 0).and_then(time),
+        "last_proven": backup.last_proven,
         "end_to_end": backup.end_to_end,
-        "agent_verified": Some(backup.agent_verified_ms).filter(|ms| *ms != 0).and_then(time),
-        "vm_agent_verified": Some(backup.vm_agent_verified_ms).filter(|ms| *ms != 0).and_then(time),
+        "agent_verified": backup.agent_verified,
+        "vm_agent_verified": backup.vm_agent_verified,
         "exclusive_bytes": backup.exclusive_bytes,
         "attributed_bytes": backup.attributed_bytes,
-        "attributed_as_of": backup.attributed_ms.and_then(time),
-        "places": backup.places.as_ref().map(|places| json!({
-            "as_of": time(places.at_ms),
-            "here_bytes": places.here_bytes,
-            "bucket_bytes": places.bucket_bytes,
-            "archive_bytes": places.archive_bytes,
-        })),
-        "protection": protection_json(backup.protection.as_ref()),
+        "attributed_as_of": backup.attributed_at,
+        "places": backup.places,
+        "protection": protection_json(backup.locked_until, backup.hold.as_ref()),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use holdfast_proto::api::Time;
+
     use super::*;
 
     #[test]
     fn shares_are_told_with_their_date() {
-        let new = BackupInfo { id: "01J".into(), ..BackupInfo::default() };
+        let new = Backup { id: "01J".into(), ..Backup::default() };
         assert!(!table(std::slice::from_ref(&new)).contains("as of"));
-        let counted =
-            BackupInfo { attributed_bytes: Some(5), attributed_ms: Some(1_700_000_000_000), ..new.clone() };
+        let counted = Backup {
+            attributed_bytes: Some(5),
+            attributed_at: Some(Time::new(1_700_000_000_000)),
+            ..new.clone()
+        };
         let text = table(&[new, counted.clone()]);
         assert!(text.contains("as of 2023-11-14 22:13:20"), "{text}");
         let header = text.lines().next().unwrap();
@@ -194,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_tier_is_told_with_bytes_only_where_there_are_several() {
-        let places = |here_bytes, bucket_bytes, archive_bytes| Places {
-            at_ms: 1,
+        let places = |here_bytes, bucket_bytes, archive_bytes| PointPlaces {
+            as_of: Time::new(1),
             here_bytes,
             bucket_bytes,
             archive_bytes,

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use holdfast_proto::api::{ChangedPoints, HoldPoints, LockPoints};
+use holdfast_proto::api::{ChangedPoints, HoldPoints, LockPoints, Time};
 use serde_json::json;
 
 use super::Context;
 use super::args::{Hold, Lock};
-use super::delete::{counted, time};
+use super::delete::counted;
 use super::output::timestamp;
 use crate::cli::ask;
 use crate::error::ClientError;
@@ -34,7 +34,7 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
     let ChangedPoints { changed } = answer.only().await?;
     let done = format!("Locked {{}} until {} UTC", timestamp(until_ms));
     context.output.summary(
-        || json!({ "locked": changed, "until": time(until_ms) }),
+        || json!({ "locked": changed, "until": Time::new(until_ms) }),
         || outcome(&done, lock.backups.len(), changed.len(), "locked for as long or longer already"),
     )?;
     Ok(ExitCode::SUCCESS)

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::args::{self, PolicyCommand};
-use super::delete::{counted, time};
+use super::delete::counted;
 use super::forget;
 use super::output::{draw_cells, timestamp};
 use super::retention_args::{self, Simulate};
@@ -222,7 +222,7 @@ fn months(days: &[SimulatedDay]) -> String {
 }
 
 fn day_json(day: &SimulatedDay) -> Value {
-    let point = |point: &SimulatedPoint| json!({ "at": time(point.at.unix_ms), "reasons": point.reasons });
+    let point = |point: &SimulatedPoint| json!({ "at": point.at, "reasons": point.reasons });
     json!({ "date": day.date, "points": day.points.iter().map(point).collect::<Vec<_>>() })
 }
 
@@ -269,9 +269,9 @@ fn policy_json(policy: &Policy) -> Value {
         "lock_days": policy.lock_days,
         "archive_after_days": policy.archive_after_days,
         "enabled": policy.enabled,
-        "resting_since": policy.resting_since.and_then(|since| time(since.unix_ms)),
-        "updated": time(policy.updated.unix_ms),
+        "resting_since": policy.resting_since,
+        "updated": policy.updated,
         "updated_by": policy.updated_by,
-        "next_run": policy.next_run.and_then(|next| time(next.unix_ms)),
+        "next_run": policy.next_run,
     })
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use holdfast_proto::api::Backup;
 use holdfast_proto::details::bytes;
-use holdfast_proto::v1::BackupInfo;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -36,7 +36,7 @@ pub(super) struct Task {
 ///
 /// # Errors
 /// [`ClientError::Protocol`] when it has none: reading nothing must not pass for reading a backup.
-pub(super) fn disks(backup: &BackupInfo) -> Result<Vec<DiskOfBackup>, ClientError> {
+pub(super) fn disks(backup: &Backup) -> Result<Vec<DiskOfBackup>, ClientError> {
     if backup.disks.is_empty() {
         return Err(ClientError::Protocol(format!("backup {} has no disks", backup.id)));
     }
@@ -109,7 +109,7 @@ pub(super) struct Words<'a> {
 pub(super) fn finish(
     output: Output,
     words: &Words<'_>,
-    backup: &BackupInfo,
+    backup: &Backup,
     reader: &Reader,
     outcomes: Vec<Outcome>,
     begun: Instant,
@@ -178,11 +178,7 @@ fn exit_code(outcomes: &[Outcome], failed: usize, lacking: &[String]) -> u8 {
     }
 }
 
-fn sentence(
-    &Words { done, proof, .. }: &Words<'_>,
-    backup: &BackupInfo,
-    outcome: &Outcome,
-) -> Option<String> {
+fn sentence(&Words { done, proof, .. }: &Words<'_>, backup: &Backup, outcome: &Outcome) -> Option<String> {
     let summary = outcome.result.as_ref().ok()?;
     let place = outcome.place.as_ref().map(|path| format!(" to {}", path.display())).unwrap_or_default();
     let verdict = bad_text(outcome).unwrap_or_else(|| proof.to_owned());
@@ -304,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_backup_without_disks_is_no_success() {
-        let empty = BackupInfo { id: "01A".into(), ..BackupInfo::default() };
+        let empty = Backup { id: "01A".into(), ..Backup::default() };
         assert!(disks(&empty).unwrap_err().to_string().contains("01A"));
     }
 }

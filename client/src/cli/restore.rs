@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdfast_proto::ErrorCode;
-use holdfast_proto::v1::BackupInfo;
+use holdfast_proto::api::Backup;
 
 use super::Context;
 use super::args::{BadRanges, Restore};
@@ -64,7 +64,7 @@ fn usage(text: String) -> ClientError {
 }
 
 /// The restore point has no disk of this name.
-fn no_disk(backup: &BackupInfo, name: &str, names: &str) -> ClientError {
+fn no_disk(backup: &Backup, name: &str, names: &str) -> ClientError {
     let message = if backup.missing_disks.iter().any(|missing| missing == name) {
         format!(
             "backup {} is partial: it has {names}, but disk {name:?} could not be backed up; restore that disk from an \
@@ -78,7 +78,7 @@ fn no_disk(backup: &BackupInfo, name: &str, names: &str) -> ClientError {
 }
 
 /// Which disks go where.
-fn choose(backup: &BackupInfo, restore: &Restore) -> Result<Vec<Task>, ClientError> {
+fn choose(backup: &Backup, restore: &Restore) -> Result<Vec<Task>, ClientError> {
     let names = || backup.disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = &restore.disk
         && !backup.disks.iter().any(|disk| disk.name == *name)

@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use holdfast_proto::ErrorCode;
-use holdfast_proto::api::{StartThaw, Task, TaskStatus, Thaw};
+use holdfast_proto::api::{Backup, StartThaw, Task, TaskStatus, Thaw};
 use holdfast_proto::details::{bytes, escape_line, escape_text};
-use holdfast_proto::v1::BackupInfo;
 
 use super::args::{Restore, ThawSpeed};
 use super::{Context, ask};
@@ -35,7 +34,7 @@ pub(super) enum Thawed {
 pub(super) async fn make_ready(
     context: &Context,
     connection: &Connection,
-    backup: &BackupInfo,
+    backup: &Backup,
     disks: Vec<String>,
     restore: &Restore,
 ) -> Result<Thawed, ClientError> {
@@ -69,7 +68,7 @@ pub(super) async fn make_ready(
 /// How fast to thaw.
 fn decide(
     context: &Context,
-    backup: &BackupInfo,
+    backup: &Backup,
     quote: &Thaw,
     restore: &Restore,
 ) -> Result<String, ClientError> {
@@ -116,7 +115,7 @@ fn decide(
     }
 }
 
-fn refused(backup: &BackupInfo, quote: &Thaw, what_to_do: &str) -> ClientError {
+fn refused(backup: &Backup, quote: &Thaw, what_to_do: &str) -> ClientError {
     let state = if quote.objects > 0 {
         format!("{} objects ({}) must be thawed first", quote.objects, bytes(quote.bytes))
     } else {
@@ -133,7 +132,7 @@ fn refused(backup: &BackupInfo, quote: &Thaw, what_to_do: &str) -> ClientError {
 }
 
 /// As people read it.
-fn text(backup: &BackupInfo, quote: &Thaw) -> String {
+fn text(backup: &Backup, quote: &Thaw) -> String {
     let mut lines = vec![format!(
         "Restore point {} of VM {} lies in the archive in part ({}).",
         backup.id,
@@ -281,7 +280,7 @@ mod tests {
             days: 7,
             ..Thaw::default()
         };
-        let backup = BackupInfo { id: "01B".into(), vm: "web".into(), ..BackupInfo::default() };
+        let backup = Backup { id: "01B".into(), vm: "web".into(), ..Backup::default() };
         let text = text(&backup, &quote);
         for part in [
             "01B of VM web lies in the archive in part (DEEP_ARCHIVE)",

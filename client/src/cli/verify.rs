@@ -4,8 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use holdfast_proto::api::{TaskKind, VerifyOptions};
-use holdfast_proto::v1;
+use holdfast_proto::api::{Backup, TaskKind, VerifyOptions};
 
 use super::Context;
 use super::args::Verify;
@@ -78,7 +77,7 @@ pub(super) async fn point(
     context: &Context,
     verify: &Verify,
     (settings, connection, cipher): (Settings, &Connection, Cipher),
-    backup: &v1::BackupInfo,
+    backup: &Backup,
 ) -> Result<(Reader, Vec<Outcome>), ClientError> {
     let tasks = disks(backup)?.into_iter().map(|disk| {
         // All damage is found, not only the first.
@@ -107,12 +106,7 @@ pub(super) async fn point(
 }
 
 /// What some agent sealed under names that are not its own only this side can see.
-async fn tell_of_chunks(
-    context: &Context,
-    connection: &Connection,
-    backup: &v1::BackupInfo,
-    outcomes: &[Outcome],
-) {
+async fn tell_of_chunks(context: &Context, connection: &Connection, backup: &Backup, outcomes: &[Outcome]) {
     let read = outcomes.iter().filter_map(|outcome| Some((&outcome.disk, outcome.result.as_ref().ok()?)));
     let chunks = read.flat_map(|(disk, read)| read.false_chunks.iter().map(|chunk| (disk.clone(), *chunk)));
     let chunks: Vec<(String, FalseChunk)> = chunks.collect();

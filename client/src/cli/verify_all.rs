@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_proto::ErrorCode;
+use holdfast_proto::api::Backup;
 use holdfast_proto::details::bytes;
-use holdfast_proto::v1::BackupInfo;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -27,7 +27,7 @@ enum Verdict {
 /// A VM: its namespace and its name, which is unique only there.
 type Vm = (String, String);
 
-fn vm(backup: &BackupInfo) -> Vm {
+fn vm(backup: &Backup) -> Vm {
     (backup.namespace.clone(), backup.vm.clone())
 }
 
@@ -81,13 +81,14 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
 }
 
 /// Those to read, newest first, and how many need not be read because they were verified not long ago.
-fn due(listed: Vec<BackupInfo>, verify: &Verify, now_ms: i64) -> (Vec<BackupInfo>, usize) {
+fn due(listed: Vec<Backup>, verify: &Verify, now_ms: i64) -> (Vec<Backup>, usize) {
     let mut met = HashSet::new();
     let since_ms = verify
         .not_verified_for
         .map(|age| now_ms.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)));
-    let is_fresh = |backup: &BackupInfo| {
-        let at_ms = if verify.every_point { backup.agent_verified_ms } else { backup.vm_agent_verified_ms };
+    let is_fresh = |backup: &Backup| {
+        let at = if verify.every_point { backup.agent_verified } else { backup.vm_agent_verified };
+        let at_ms = at.map_or(0, |at| at.unix_ms);
         // A time in the future says nothing: clocks are set back.
         since_ms.is_some_and(|since_ms| at_ms >= since_ms && at_ms <= now_ms)
     };
@@ -123,7 +124,7 @@ fn verdict(outcomes: Vec<Outcome>) -> Verdict {
 impl Totals {
     /// # Errors
     /// What keeps the others from being read, too.
-    fn add(&mut self, context: &Context, backup: &BackupInfo, verdict: Verdict) -> Result<(), ClientError> {
+    fn add(&mut self, context: &Context, backup: &Backup, verdict: Verdict) -> Result<(), ClientError> {
         let name = format!("restore point {} of VM {}", backup.id, backup.vm);
         let (ok, said) = match verdict {
             Verdict::Sound(read_bytes) => {
@@ -208,6 +209,7 @@ impl Totals {
 mod tests {
     use super::*;
     use clap::Parser as _;
+    use holdfast_proto::api::Time;
 
     use super::super::args::{Cli, Command};
 
@@ -218,13 +220,13 @@ mod tests {
         }
     }
 
-    fn point(id: &str, vm: &str, (agent, vm_agent): (i64, i64)) -> BackupInfo {
-        BackupInfo {
+    fn point(id: &str, vm: &str, (agent, vm_agent): (i64, i64)) -> Backup {
+        Backup {
             id: id.into(),
             vm: vm.into(),
-            agent_verified_ms: agent,
-            vm_agent_verified_ms: vm_agent,
-            ..BackupInfo::default()
+            agent_verified: Some(Time::new(agent)).filter(|_| agent > 0),
+            vm_agent_verified: Some(Time::new(vm_agent)).filter(|_| vm_agent > 0),
+            ..Backup::default()
         }
     }
 
@@ -255,10 +257,8 @@ mod tests {
 
     #[test]
     fn vms_of_one_name_in_different_namespaces_are_different_vms() {
-        let of = |id: &str, namespace: &str| BackupInfo {
-            namespace: namespace.into(),
-            ..point(id, "web", (0, 0))
-        };
+        let of =
+            |id: &str, namespace: &str| Backup { namespace: namespace.into(), ..point(id, "web", (0, 0)) };
         let listed = vec![of("4", "prod"), of("3", "test"), of("2", "prod"), of("1", "test")];
         let (due, _) = due(listed, &asked("holdfast verify --all"), 1000 * HOUR_MS);
         assert_eq!(due.into_iter().map(|backup| backup.id).collect::<Vec<_>>(), ["4", "3"]);

@@ -1,6 +1,7 @@
 //! The nouns that the command line administers, each once: requests and answers of the API, for the server's handlers, the command
 //! line and, with the feature `schema`, the OpenAPI document. There the first lines of these doc comments are its descriptions.
 
+mod backups;
 mod details;
 mod namespaces;
 mod points;
@@ -13,6 +14,7 @@ mod time;
 
 use serde::{Deserialize, Serialize};
 
+pub use backups::{Backup, BackupDisk, PointPlaces, RestoreCommand, Verify};
 pub use details::{DetailBatch, DetailFigures, DetailRow, RowStatus};
 pub use namespaces::{AgentsProved, Namespace, Quota, Usage};
 pub use points::{

@@ -9,8 +9,7 @@
 //! * For proofs of its digests it keeps 5 MiB of what it decoded, and two extents being hashed: 16 × 14 MiB = 224 MiB at
 //!   worst.
 //! * A disk going out queues [`OUTGOING_QUEUE_MESSAGES`] of about 1 MiB: 16 × 2 MiB = 32 MiB.
-//! * A page of a list is made when it may be sent: so many at once as fit into their share of memory, half of them of one
-//!   token (`memory.rs`). Beside it a call that is not read holds [`SMALL_CHUNK_BYTES`].
+//! * A call with one message that is not read holds [`SMALL_CHUNK_BYTES`].
 //! * Connections hold what no call has read yet: each at most [`CONNECTION_WINDOW_BYTES`], all together their share of
 //!   memory (`net/mod.rs`).
 //! * A stream that waits for its turn holds no thread and none of the above: its call, and one message of at most
@@ -43,9 +42,6 @@ pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
 /// The same of an answer that is one message: what lies in buffers of calls that are not read is no more than this each.
 pub(super) const SMALL_CHUNK_BYTES: usize = 16 << 10;
-
-/// How long a call waits until its page may be made.
-pub(super) const PAGE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A call's message, other than of a disk coming in. The largest legitimate one starts a backup of
 /// [`DISKS_PER_BACKUP_MAX`](holdfast_proto::limits::DISKS_PER_BACKUP_MAX) disks with the longest names: 256 × 215 bytes.

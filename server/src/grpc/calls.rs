@@ -11,10 +11,8 @@ pub(super) const PREFIX: &str = "/holdfast.v1.";
 /// Memory that an answer takes while its client does not read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerKind {
-    /// A few fields.
+    /// A few fields, or a row for each disk of a backup.
     Short,
-    /// Up to a page of a list. It is made when it may be sent (H2).
-    Page,
     /// One message after the other. Their number is bounded where such streams are.
     Stream,
 }
@@ -32,16 +30,11 @@ const fn short(name: &'static str, access: Access) -> Call {
     Call { name, access, answer: AnswerKind::Short }
 }
 
-const fn page(name: &'static str, access: Access) -> Call {
-    Call { name, access, answer: AnswerKind::Page }
-}
-
 const fn stream(name: &'static str, access: Access) -> Call {
     Call { name, access, answer: AnswerKind::Stream }
 }
 
 const BACKUP: Access = Access::May(Action::Backup);
-const CATALOG: Access = Access::May(Action::Catalog);
 const READ_BACK: Access = Access::May(Action::ReadBack);
 
 /// Every call; a test compares this with the protocol.
@@ -54,8 +47,6 @@ pub(crate) const CALLS: &[Call] = &[
     short("Backup/KeepAlive", BACKUP),
     short("Backup/Commit", BACKUP),
     short("Backup/Abort", BACKUP),
-    page("Catalog/ListBackups", CATALOG),
-    page("Catalog/GetBackup", CATALOG),
     short("Catalog/RecordVerification", READ_BACK),
     short("Catalog/ReportChunks", BACKUP),
     stream("Restore/ReadDisk", READ_BACK),

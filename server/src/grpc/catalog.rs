@@ -1,16 +1,13 @@
 //! The Catalog service.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_engine::FalseChunk;
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{
-    AgentsProof, BackupFilter, BackupRecord, NamespaceRecord, PageRequest, RetentionLock, Verification,
-};
+use holdfast_engine::catalog::{BackupRecord, NamespaceRecord, Verification};
 use holdfast_engine::ids::BackupId;
 use holdfast_proto::limits::{
-    FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES, check_name, is_deceptive,
+    FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES, is_deceptive,
 };
 use holdfast_proto::v1::{self, catalog_server::Catalog};
 use holdfast_proto::{ErrorCode, Fingerprint};
@@ -22,8 +19,6 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::reading;
-use crate::retention::choice::{self, LATEST};
-use crate::retention::plan::in_force;
 
 /// The service's calls.
 #[derive(Debug)]
@@ -39,22 +34,6 @@ impl CatalogService {
 
 #[tonic::async_trait]
 impl Catalog for CatalogService {
-    #[tracing::instrument(level = "info", skip_all)]
-    async fn list_backups(
-        &self,
-        request: Request<v1::ListBackupsRequest>,
-    ) -> Result<Response<v1::ListBackupsResponse>, Status> {
-        unary(&self.app, request, list_backups).await
-    }
-
-    #[tracing::instrument(level = "info", skip_all)]
-    async fn get_backup(
-        &self,
-        request: Request<v1::GetBackupRequest>,
-    ) -> Result<Response<v1::BackupInfo>, Status> {
-        unary(&self.app, request, get_backup).await
-    }
-
     #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup)))]
     async fn record_verification(
         &self,
@@ -70,106 +49,6 @@ impl Catalog for CatalogService {
     ) -> Result<Response<v1::ReportChunksResponse>, Status> {
         unary(&self.app, request, |app, caller, message| report_chunks(app, caller, &message)).await
     }
-}
-
-fn list_backups(
-    app: &App,
-    caller: &Caller,
-    message: v1::ListBackupsRequest,
-) -> Result<v1::ListBackupsResponse, ServiceError> {
-    let filter = BackupFilter {
-        namespaces: caller.namespaces(app.catalog(), &message.namespace, Action::Catalog)?,
-        vm: name("VM", message.vm)?,
-        job: name("job", message.job)?,
-        ..BackupFilter::default()
-    };
-    let page = PageRequest { size: message.page_size, token: &message.page_token };
-    let page = app.catalog().list_backups(&filter, page)?;
-    Ok(v1::ListBackupsResponse {
-        backups: described(app, &page.items)?,
-        next_page_token: page.next.unwrap_or_default(),
-    })
-}
-
-fn get_backup(
-    app: &App,
-    caller: &Caller,
-    message: v1::GetBackupRequest,
-) -> Result<v1::BackupInfo, ServiceError> {
-    let namespace = caller.namespace(app.catalog(), &message.namespace, Action::Catalog)?;
-    let absent = |what: String| {
-        let name = &namespace.name;
-        ServiceError::new(
-            ErrorCode::NotFound,
-            format!("there is no {what} in namespace {name:?}; 'holdfast list' lists the backups"),
-        )
-    };
-    let backup = if message.backup == LATEST {
-        let vm = name("VM", message.vm)?
-            .ok_or_else(|| ServiceError::invalid("the latest backup of which VM? name it"))?;
-        app.catalog()
-            .latest_backup(namespace.id, &vm)?
-            .ok_or_else(|| absent(format!("backup of VM {vm:?}")))?
-    } else {
-        let vm = name("VM", message.vm)?;
-        choice::find(app.catalog(), namespace.id, &message.backup)?
-            .filter(|backup| vm.as_ref().is_none_or(|vm| *vm == backup.vm))
-            .ok_or_else(|| match &vm {
-                Some(vm) => absent(format!("backup {} of VM {vm:?}", message.backup)),
-                None => absent(format!("backup {}", message.backup)),
-            })?
-    };
-    described(app, &[backup])?
-        .pop()
-        .ok_or_else(|| ServiceError::defect("no description of a backup".to_owned()))
-}
-
-/// With what is known to be damaged of them, when they last proved sound, what keeps them from being deleted, and their
-/// shares as far as they were counted.
-fn described(app: &App, backups: &[BackupRecord]) -> Result<Vec<v1::BackupInfo>, ServiceError> {
-    let ids: Vec<BackupId> = backups.iter().map(|backup| backup.id).collect();
-    let lost: HashMap<BackupId, u64> = app.catalog().lost_bytes(&ids)?.into_iter().collect();
-    let proofs = app.catalog().proofs(&ids)?;
-    let lock_time_ms = app.catalog().lock_time()?;
-    let shares = app.catalog().backup_shares(&ids)?;
-    let shares: HashMap<BackupId, _> = shares.into_iter().map(|share| (share.backup, share)).collect();
-    let places = app.catalog().backup_places(&ids)?;
-    let places: HashMap<BackupId, _> = places.into_iter().map(|found| (found.backup, found)).collect();
-    let agents = app.catalog().agents_proofs(&ids)?;
-    let agents: HashMap<BackupId, AgentsProof> =
-        agents.into_iter().map(|found| (found.backup, found)).collect();
-    let of_point = |id| agents.get(id).and_then(|found: &AgentsProof| found.point_ms).unwrap_or(0);
-    let of_vm = |id| agents.get(id).and_then(|found: &AgentsProof| found.vm_ms).unwrap_or(0);
-    let described = backups.iter().zip(proofs).map(|(backup, proven_ms)| v1::BackupInfo {
-        damaged_bytes: lost.get(&backup.id).copied().unwrap_or(0),
-        last_proven_ms: proven_ms.unwrap_or(0),
-        end_to_end: agents.get(&backup.id).is_some_and(|found| found.end_to_end),
-        agent_verified_ms: of_point(&backup.id),
-        vm_agent_verified_ms: of_vm(&backup.id),
-        protection: protection(&backup.lock, lock_time_ms),
-        exclusive_bytes: shares.get(&backup.id).and_then(|share| share.exclusive_bytes),
-        attributed_bytes: shares.get(&backup.id).map(|share| share.attributed_bytes),
-        attributed_ms: shares.get(&backup.id).map(|share| share.at_ms),
-        places: places.get(&backup.id).map(|found| v1::Places {
-            at_ms: found.at_ms,
-            here_bytes: found.here_bytes,
-            bucket_bytes: found.bucket_bytes,
-            archive_bytes: found.archive_bytes,
-        }),
-        ..backup.info()
-    });
-    Ok(described.collect())
-}
-
-/// The lock and the hold of a restore point; `None`: it has neither.
-fn protection(lock: &RetentionLock, lock_time_ms: Option<i64>) -> Option<v1::Protection> {
-    let (locked_until_ms, held) = in_force(lock, lock_time_ms);
-    if locked_until_ms.is_none() && !held {
-        return None;
-    }
-    let hold = lock.hold.clone();
-    let (hold_reason, hold_who) = hold.map(|hold| (hold.reason, hold.who)).unwrap_or_default();
-    Some(v1::Protection { locked_until_ms, hold_reason, hold_who })
 }
 
 /// Records what a client says it found. Any caller that may read a backup back may report it: damage that only its
@@ -277,13 +156,4 @@ fn report_chunks(
         app.activity.note(Change::Backup);
     }
     Ok(v1::ReportChunksResponse { regions })
-}
-
-/// A name to filter by; empty means any.
-fn name(what: &str, name: String) -> Result<Option<String>, ServiceError> {
-    if name.is_empty() {
-        return Ok(None);
-    }
-    check_name(what, &name).map_err(ServiceError::invalid)?;
-    Ok(Some(name))
 }

@@ -17,7 +17,7 @@ use tonic::codegen::http::{Extensions, HeaderMap, Request, Response};
 use tonic::{Code, Status};
 use tower::Service;
 
-use super::bounds::{OPEN_MAX_BYTES, PAGE_PATIENCE, SMALL_CHUNK_BYTES, UNARY_MAX_BYTES};
+use super::bounds::{OPEN_MAX_BYTES, SMALL_CHUNK_BYTES, UNARY_MAX_BYTES};
 use super::calls::{self, AnswerKind, Call};
 use super::messages::{Bounds, Messages};
 use crate::app::{App, holding};
@@ -39,15 +39,12 @@ pub(crate) struct Gate<S> {
     app: Arc<App>,
     /// Calls whose answers are being made, or not handed over yet, and those whose work goes on after they were reset.
     pub(crate) under_way: Arc<Shares<TokenId>>,
-    /// Pages being made, or not handed over yet.
-    pages: Arc<Shares<TokenId>>,
     calls: S,
 }
 
 impl<S> Gate<S> {
     pub(crate) fn new(app: Arc<App>, calls: S) -> Self {
-        let pages = Shares::halves(app.budget.pages as usize);
-        Self { app, under_way: Shares::new(usize::MAX, CALLS_PER_TOKEN_MAX), pages, calls }
+        Self { app, under_way: Shares::new(usize::MAX, CALLS_PER_TOKEN_MAX), calls }
     }
 }
 
@@ -73,7 +70,6 @@ where
         // The one that was found ready.
         let mut calls = std::mem::replace(&mut self.calls, calls);
         let (app, under_way) = (Arc::clone(&self.app), Arc::clone(&self.under_way));
-        let pages = Arc::clone(&self.pages);
         Box::pin(async move {
             let admitted = admit(&app, &under_way, request.headers(), request.extensions()).await;
             let (caller, share) = match admitted {
@@ -88,17 +84,10 @@ where
                 holding(Some(Held::new(share)), noted).await;
                 return Ok(error.into_status().into_http());
             }
-            let page = match call.answer {
-                AnswerKind::Page => match page(&pages, caller.token.id).await {
-                    Ok(page) => Some(page),
-                    Err(error) => return Ok(error.into_status().into_http()),
-                },
-                AnswerKind::Short | AnswerKind::Stream => None,
-            };
             request.extensions_mut().insert(caller.clone());
             request.extensions_mut().insert(*call);
             let bounds = bounds(request.uri().path());
-            let held = Held::new((share, page));
+            let held = Held::new(share);
             let answered = async {
                 let answer = calls.call(request.map(|body| Messages::new(body, bounds))).await?;
                 Ok::<_, Infallible>(settled(&app, call, &caller, answer).await)
@@ -106,20 +95,11 @@ where
             let mut answer = holding(Some(held.clone()), answered).await?;
             answer.extensions_mut().insert(match call.answer {
                 AnswerKind::Stream => held,
-                AnswerKind::Short | AnswerKind::Page => held.in_chunks_of(SMALL_CHUNK_BYTES),
+                AnswerKind::Short => held.in_chunks_of(SMALL_CHUNK_BYTES),
             });
             Ok(answer)
         }) as Pin<Box<_>>
     }
-}
-
-/// Waits until a page may be made.
-async fn page(pages: &Arc<Shares<TokenId>>, token: TokenId) -> Result<Share<TokenId>, ServiceError> {
-    tokio::time::timeout(PAGE_PATIENCE, pages.wait(token)).await.map_err(|_| {
-        ServiceError::at_capacity(
-            "this token, or all of them, have as many lists under way as there may be; read them, or try again later",
-        )
-    })
 }
 
 /// An answer that is a refusal, as it goes out: one by role, scope or patterns is in the audit log, and a message that could

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use holdfast_engine::catalog::token::Action;
-use holdfast_engine::catalog::{BackupRecord, Catalog};
+use holdfast_engine::catalog::{BackupRecord, Catalog, NamespaceRecord};
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_engine::{Engine, EngineError, ReclaimControl};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::limits::{SELECTION_MAX, check_name, is_deceptive};
+use holdfast_proto::limits::{SELECTION_MAX, check_name, is_deceptive, plain_text};
 use parking_lot::{Condvar, Mutex};
 
 use crate::auth::Caller;
@@ -16,7 +16,7 @@ use crate::error::ServiceError;
 use crate::retention::REASON_MAX_BYTES;
 
 /// What a client writes for the newest backup of a VM.
-pub(crate) const LATEST: &str = "latest";
+const LATEST: &str = "latest";
 
 /// Characters of a ULID.
 const ULID_CHARS: usize = 26;
@@ -36,33 +36,47 @@ pub(crate) fn named(
 ) -> Result<Vec<BackupRecord>, ServiceError> {
     let namespace = caller.namespace(catalog, namespace, action)?;
     check_count(names.len())?;
-    if !vm.is_empty() {
-        check_name("VM", vm).map_err(ServiceError::invalid)?;
-    }
     let (mut seen, mut found) = (HashSet::new(), Vec::new());
     for name in names {
-        let backup = if name == LATEST && !vm.is_empty() {
-            catalog.latest_backup(namespace.id, vm)?
-        } else {
-            find(catalog, namespace.id, name)?
-        };
-        let backup = backup.filter(|backup| vm.is_empty() || backup.vm == vm).ok_or_else(|| {
-            let of = if vm.is_empty() { String::new() } else { format!(" of VM {vm:?}") };
-            let name = holdfast_proto::limits::plain_text(name, ULID_CHARS);
-            let namespace = &namespace.name;
-            ServiceError::new(
-                ErrorCode::NotFound,
-                format!(
-                    "there is no backup {name}{of} in namespace {namespace:?}; 'holdfast list' lists the backups"
-                ),
-            )
-        })?;
+        let backup = one(catalog, &namespace, vm, name)?;
         caller.check_vm(&backup.vm)?;
         if seen.insert(backup.id) {
             found.push(backup);
         }
     }
     Ok(found)
+}
+
+/// The restore point of a namespace that `name` names: an id, the beginning of one, or `latest` with a VM. Blocks.
+///
+/// # Errors
+/// `NotFound`; `Invalid`: no such name, or a beginning that several have.
+pub(crate) fn one(
+    catalog: &Catalog,
+    namespace: &NamespaceRecord,
+    vm: &str,
+    name: &str,
+) -> Result<BackupRecord, ServiceError> {
+    if !vm.is_empty() {
+        check_name("VM", vm).map_err(ServiceError::invalid)?;
+    }
+    let found = match name {
+        LATEST if vm.is_empty() => {
+            return Err(ServiceError::invalid("the latest backup of which VM? name it"));
+        }
+        LATEST => catalog.latest_backup(namespace.id, vm)?,
+        name => find(catalog, namespace.id, name)?,
+    };
+    found.filter(|backup| vm.is_empty() || backup.vm == vm).ok_or_else(|| {
+        let of = if vm.is_empty() { String::new() } else { format!(" of VM {vm:?}") };
+        let (name, namespace) = (plain_text(name, ULID_CHARS), &namespace.name);
+        ServiceError::new(
+            ErrorCode::NotFound,
+            format!(
+                "there is no backup {name}{of} in namespace {namespace:?}; 'holdfast list' lists the backups"
+            ),
+        )
+    })
 }
 
 /// The restore points of these ids, each once, in this order. Blocks.
@@ -92,7 +106,7 @@ pub(crate) fn by_id(
 ///
 /// # Errors
 /// `Invalid` when there are several, or it cannot be the beginning of an id.
-pub(crate) fn find(
+fn find(
     catalog: &Catalog,
     namespace: NamespaceId,
     prefix: &str,

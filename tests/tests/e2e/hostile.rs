@@ -1,5 +1,6 @@
 //! Agents that lie, break the rules or request too much: refused with the object's name, and nobody else is harmed.
 
+use holdfast::repository::list_backups;
 use holdfast_proto::limits::{DISK_MAX_BYTES, EXTENT_BYTES, QUERY_FINGERPRINTS_MAX, REGION_PLAIN_MAX_BYTES};
 use holdfast_proto::v1::ingest_request::Kind;
 use holdfast_proto::v1::ingest_response::Kind as Answer;
@@ -312,8 +313,7 @@ async fn sessions_that_ask_too_much() {
 async fn reads_past_every_bound() {
     let scene = Scene::new();
     let connection = connect(&scene.server).await;
-    let list = v1::ListBackupsRequest { vm: "bystander".to_owned(), ..v1::ListBackupsRequest::default() };
-    let backup_id = connection.catalog().list_backups(list).await.unwrap().into_inner().backups.remove(0).id;
+    let backup_id = list_backups(&connection, "", "bystander", "").await.unwrap().remove(0).id;
     let disk = "bystander".to_owned();
     let read = |first_extent, extent_count| v1::ReadDiskRequest {
         backup_id: backup_id.clone(),

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use holdfast::repository::list_backups;
 use holdfast_tests::agent::Running;
 use holdfast_tests::raw::{Session, connect};
 use holdfast_tests::{Agent, Disk, Server, wait_for};
@@ -67,8 +68,7 @@ async fn take_slots(server: Server, told: std::sync::mpsc::Sender<Server>) {
     line.send(v1::IngestRequest { order: 0, kind: Some(Kind::Open(open)) }).await.unwrap();
     let messages = tokio_stream::wrappers::ReceiverStream::new(messages);
     let ingest = connection.ingest().ingest(messages).await.unwrap();
-    let list = v1::ListBackupsRequest { vm: "here".to_owned(), ..v1::ListBackupsRequest::default() };
-    let backup_id = connection.catalog().list_backups(list).await.unwrap().into_inner().backups.remove(0).id;
+    let backup_id = list_backups(&connection, "", "here", "").await.unwrap().remove(0).id;
     let request =
         v1::ReadDiskRequest { backup_id, disk: "disk".to_owned(), ..v1::ReadDiskRequest::default() };
     // A restore that leaves its answer unread.

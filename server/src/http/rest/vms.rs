@@ -7,12 +7,12 @@ use axum::extract::State;
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{REPORT_PAGE_MAX, VmOverview, VmQuery, VmSort};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::api::RowStatus;
+use holdfast_proto::api::{RowStatus, Verify};
 use holdfast_proto::limits::check_name;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::backups::Verify;
+use super::backups::verify;
 use super::disks::disks;
 use super::wire::{Items, maybe_time, time};
 use crate::activity::Change;
@@ -121,7 +121,7 @@ impl From<VmOverview> for Vm {
             last_status: vm.last_status,
             last_error: Some(vm.last_error).filter(|error| !error.is_empty()),
             stale: vm.stale,
-            verify: vm.verification.map(Verify::from),
+            verify: vm.verification.map(verify),
             end_to_end: vm.end_to_end,
             agent_verified: maybe_time(vm.agent_verified_ms),
         }

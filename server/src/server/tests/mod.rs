@@ -20,7 +20,7 @@ use std::fs;
 use bytes::Bytes;
 use holdfast_engine::catalog::PageRequest;
 use holdfast_engine::clock::SystemClock;
-use holdfast_proto::api::{DetailBatch, DetailRow, LINES, Line, PREFIX, Problem};
+use holdfast_proto::api::{Backup, DetailBatch, DetailRow, Keyset, LINES, Line, PREFIX, Problem};
 use holdfast_proto::v1;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::catalog_client::CatalogClient;
@@ -257,16 +257,13 @@ impl Client {
         self.restore().read_range(self.request(message)).await?.into_inner().collect().await
     }
 
-    async fn list_backups(&self, namespace: &str) -> Result<Vec<v1::BackupInfo>, Status> {
-        let message =
-            v1::ListBackupsRequest { namespace: namespace.into(), ..v1::ListBackupsRequest::default() };
-        Ok(self.catalog().list_backups(self.request(message)).await?.into_inner().backups)
+    async fn list_backups(&self, namespace: &str) -> Result<Vec<Backup>, Status> {
+        let path = format!("/backups?page_size=1000&namespace={namespace}");
+        Ok(self.json::<Keyset<Backup>>("GET", &path, None).await?.items)
     }
 
-    async fn get_backup(&self, namespace: &str, backup: &str, vm: &str) -> Result<v1::BackupInfo, Status> {
-        let message =
-            v1::GetBackupRequest { namespace: namespace.into(), backup: backup.into(), vm: vm.into() };
-        Ok(self.catalog().get_backup(self.request(message)).await?.into_inner())
+    async fn get_backup(&self, namespace: &str, backup: &str, vm: &str) -> Result<Backup, Status> {
+        self.json("GET", &format!("/backups/{backup}?namespace={namespace}&vm={vm}"), None).await
     }
 
     async fn record_verification(&self, namespace: &str, backup: &str, damage: &str) -> Result<(), Status> {
@@ -291,6 +288,15 @@ impl Client {
         let batches: Vec<DetailBatch> =
             self.lines("GET", &format!("/details?namespace={namespace}"), None).await?;
         Ok(batches.into_iter().flat_map(|batch| batch.rows).collect())
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<T, Status> {
+        Ok(serde_json::from_slice(&self.api(method, path, "application/json", body).await?).unwrap())
     }
 
     /// The items of an answer of the API in lines, by the connection that carries calls.

@@ -65,6 +65,7 @@ const CALLS: &[Call] = &[
     ("GET", "/jobs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups/{id}", "", EveryRole, Absent),
+    ("GET", "/backups/{id}", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/backups/{id}/thaw", "", EveryRole, Absent),
     ("POST", "/backups/{id}/thaw", "", EveryRole, Absent),
     ("GET", "/backups/{id}/thaw/{task}", "", EveryRole, Absent),
