@@ -1,8 +1,7 @@
 //! Compiles the `.proto` files without needing `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files =
-        ["backup", "restore", "catalog", "queue"].map(|name| format!("proto/holdfast/v1/{name}.proto"));
+    let files = ["backup", "restore", "queue"].map(|name| format!("proto/holdfast/v1/{name}.proto"));
     for file in &files {
         println!("cargo:rerun-if-changed={file}");
     }

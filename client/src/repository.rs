@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_proto::api::{Backup, DetailBatch, DetailRow, Keyset};
+use holdfast_proto::api::{
+    Backup, ConfirmedDigests, DetailBatch, DetailRow, FalseChunk, FalseChunks, Keyset, RegionsSentAgain,
+    VerificationReport,
+};
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
-use holdfast_proto::{ErrorCode, v1};
 use serde::Serialize;
 
 use crate::connect::Connection;
 use crate::error::ClientError;
-use crate::restore::FalseChunk;
 
 /// Backups of one answer: the server's limit.
 const PAGE: &str = "1000";
@@ -80,100 +81,39 @@ pub async fn report(connection: &Connection, parameters: &impl Serialize) -> Res
     Ok(reported)
 }
 
-/// The result of a verification.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// Everything was read and matched.
-    pub ok: bool,
-    /// What is damaged; empty when nothing is.
-    pub detail: String,
-    /// Bytes that matched, without zeros.
-    pub bytes: u64,
-    /// Disk and number of extents that do not hash to what the backup recorded; the server looks itself.
-    pub false_digests: Vec<(String, u64)>,
-}
-
-/// Tells the server the result of a verification; returns how many of the false digests it confirmed. A server too
-/// old to record it is not an error.
+/// Tells the server the result of a verification, as much of it as a report may have; returns how many of the false digests
+/// it confirmed.
 ///
 /// # Errors
 /// Any error of a call.
 pub async fn record_verification(
     connection: &Connection,
     backup: &Backup,
-    found: &Found,
+    mut found: VerificationReport,
 ) -> Result<u32, ClientError> {
-    let mut detail = found.detail.clone();
-    detail.truncate(detail.floor_char_boundary(VERIFICATION_DETAIL_MAX_BYTES));
-    let lies = found.false_digests.iter().take(FALSE_DIGESTS_MAX);
-    let false_digests = lies.map(|(disk, extent)| v1::FalseDigest { disk: disk.clone(), extent: *extent });
-    let request = v1::RecordVerificationRequest {
-        namespace: backup.namespace.clone(),
-        backup: backup.id.clone(),
-        ok: found.ok,
-        detail,
-        bytes: found.bytes,
-        false_digests: false_digests.collect(),
-    };
-    match connection.catalog().record_verification(request).await {
-        Ok(answer) => Ok(answer.into_inner().confirmed),
-        Err(status) if is_unknown_call(&status) => {
-            tracing::info!("this server is too old to record verifications");
-            Ok(0)
-        }
-        Err(status) => Err(status.into()),
-    }
+    found.detail.truncate(found.detail.floor_char_boundary(VERIFICATION_DETAIL_MAX_BYTES));
+    found.false_digests.truncate(FALSE_DIGESTS_MAX);
+    let lines = connection.api().post_lines(&["backups", &backup.id, "verifications"], &found).await?;
+    let ConfirmedDigests { confirmed } = lines.only().await?;
+    Ok(confirmed)
 }
 
-/// Tells the server of chunks that are not what their fingerprints say, by disk, so that it has them sent again. Returns how
-/// many regions count as damaged by that and did not before.
+/// Tells the server of chunks that are not what their fingerprints say, so that it has them sent again. Returns how many
+/// regions count as damaged by that and did not before.
 ///
 /// # Errors
 /// Any error of a call; what was told before it counts.
 pub async fn report_chunks(
     connection: &Connection,
     backup: &Backup,
-    found: &[(String, FalseChunk)],
+    found: &[FalseChunk],
 ) -> Result<u64, ClientError> {
-    let mut regions = 0;
+    let mut told = 0;
     for part in found.chunks(FALSE_CHUNKS_MAX) {
-        let chunk = |(disk, chunk): &(String, FalseChunk)| v1::FalseChunk {
-            disk: disk.clone(),
-            extent: chunk.extent,
-            fingerprint: chunk.fingerprint.as_bytes().to_vec().into(),
-            commitment: chunk.commitment.to_vec().into(),
-        };
-        let request = v1::ReportChunksRequest {
-            namespace: backup.namespace.clone(),
-            backup: backup.id.clone(),
-            chunks: part.iter().map(chunk).collect(),
-        };
-        match connection.catalog().report_chunks(request).await {
-            Ok(answer) => regions += u64::from(answer.into_inner().regions),
-            Err(status) if is_unknown_call(&status) => {
-                tracing::info!("this server is too old to be told of chunks");
-                return Ok(regions);
-            }
-            Err(status) => return Err(status.into()),
-        }
+        let part = FalseChunks { chunks: part.to_vec() };
+        let path = ["backups", &backup.id, "false-chunks"];
+        let RegionsSentAgain { regions } = connection.api().post(&path, &part).await?;
+        told += u64::from(regions);
     }
-    Ok(regions)
-}
-
-/// Whether the server does not know the call. One that knows it and refuses says so with a Holdfast code, which
-/// may have the same gRPC status.
-fn is_unknown_call(status: &tonic::Status) -> bool {
-    status.code() == tonic::Code::Unimplemented && ErrorCode::of_status(status).is_none()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_call_the_server_never_heard_of_is_unknown() {
-        assert!(is_unknown_call(&tonic::Status::unimplemented("")));
-        assert!(!is_unknown_call(&ErrorCode::Unsupported.status("written by a newer version")));
-        assert!(!is_unknown_call(&tonic::Status::unavailable("")));
-    }
+    Ok(told)
 }

@@ -4,6 +4,9 @@ use std::fmt;
 use std::hash::Hasher;
 use std::str::FromStr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// Bytes of a fingerprint.
 pub const FINGERPRINT_BYTES: usize = 32;
 
@@ -82,6 +85,18 @@ impl FromStr for Fingerprint {
         blake3::Hash::from_hex(text)
             .map(|hash| Self(*hash.as_bytes()))
             .map_err(|_| NotAFingerprint(text.chars().take(80).collect()))
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fingerprint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

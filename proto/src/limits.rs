@@ -95,12 +95,12 @@ pub const FORGET_VMS_MAX: usize = 256;
 /// Longest text of a verification, in bytes.
 pub const VERIFICATION_DETAIL_MAX_BYTES: usize = 2000;
 
-/// Extents with a false digest that one report of a verification may name.
+/// Extents with a false digest that one report of a verification may name: with the longest names 112 KB in JSON.
 pub const FALSE_DIGESTS_MAX: usize = 256;
 
 /// Chunks that are not what their fingerprints say, in a namespace that is end-to-end encrypted, that one report of a
-/// verification may name.
-pub const FALSE_CHUNKS_MAX: usize = 256;
+/// verification may name: with the longest names 80 KB in JSON.
+pub const FALSE_CHUNKS_MAX: usize = 128;
 
 /// Regions of such a namespace that agents reported and that were not sent again yet, at most: 4 GiB.
 pub const REPORTED_REGIONS_MAX: usize = 1 << 14;

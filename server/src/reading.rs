@@ -22,18 +22,32 @@ use crate::tasks::ThawOptions;
 /// # Errors
 /// `Denied` and `NotFound`; the catalog's.
 pub(crate) fn may_read(app: &App, caller: &Caller, id: BackupId) -> Result<BackupRecord, ServiceError> {
-    caller.check_role(Action::ReadBack)?;
+    may(app, caller, id, Action::ReadBack, "backup.read-refused")
+}
+
+/// The backup, when the caller may do this with its contents; otherwise the audit log has `refused`. Blocks.
+///
+/// # Errors
+/// As [`may_read`].
+pub(crate) fn may(
+    app: &App,
+    caller: &Caller,
+    id: BackupId,
+    action: Action,
+    refused: &str,
+) -> Result<BackupRecord, ServiceError> {
+    caller.check_role(action)?;
     let absent = || ServiceError::new(ErrorCode::NotFound, format!("there is no backup {id}"));
     let backup = app.catalog().backup(id)?.ok_or_else(absent)?;
     // To the caller one of another namespace does not exist; to who reads the audit log it does.
-    let may = if caller.may(Action::ReadBack, backup.namespace) {
+    let may = if caller.may(action, backup.namespace) {
         caller.check_contents(app.catalog(), &backup)
     } else {
         Err(absent())
     };
     may.inspect_err(|_| {
         if let Ok(Some(namespace)) = app.catalog().namespace(backup.namespace) {
-            note_refusal(app, caller, "backup.read-refused", &namespace, &backup.vm);
+            note_refusal(app, caller, refused, &namespace, &backup.vm);
         }
     })?;
     Ok(backup)

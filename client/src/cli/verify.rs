@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use holdfast_proto::api::{Backup, TaskKind, VerifyOptions};
+use holdfast_proto::api::{Backup, FalseChunk, FalseDigest, TaskKind, VerificationReport, VerifyOptions};
 
 use super::Context;
 use super::args::Verify;
@@ -14,9 +14,9 @@ use super::task::{self, Kind};
 use crate::connect::{Connection, Settings};
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
-use crate::repository::{Found, get_backup, record_verification, report_chunks};
+use crate::repository::{get_backup, record_verification, report_chunks};
 use crate::restore::target::NullTarget;
-use crate::restore::{FalseChunk, OnDamage, ReadOptions, Reader, Salvage};
+use crate::restore::{self, OnDamage, ReadOptions, Reader, Salvage};
 
 const KIND: Kind = Kind {
     kind: TaskKind::Verify,
@@ -91,7 +91,7 @@ pub(super) async fn point(
     let outcomes = read_all(context, &reader, tasks, |_| Ok(Arc::new(NullTarget))).await?;
     drop(display);
     if let Some(found) = found(&outcomes) {
-        match record_verification(connection, backup, &found).await {
+        match record_verification(connection, backup, found).await {
             Ok(0) => {}
             Ok(confirmed) => context.output.note(&format!(
                 "holdfast: the server confirms that {confirmed} extents have a false digest; the next backup reads them again"
@@ -108,8 +108,12 @@ pub(super) async fn point(
 /// What some agent sealed under names that are not its own only this side can see.
 async fn tell_of_chunks(context: &Context, connection: &Connection, backup: &Backup, outcomes: &[Outcome]) {
     let read = outcomes.iter().filter_map(|outcome| Some((&outcome.disk, outcome.result.as_ref().ok()?)));
-    let chunks = read.flat_map(|(disk, read)| read.false_chunks.iter().map(|chunk| (disk.clone(), *chunk)));
-    let chunks: Vec<(String, FalseChunk)> = chunks.collect();
+    let chunk = |disk: &String, found: &restore::FalseChunk| {
+        let restore::FalseChunk { extent, fingerprint, commitment } = *found;
+        FalseChunk { disk: disk.clone(), extent, fingerprint, commitment }
+    };
+    let chunks = read.flat_map(|(disk, read)| read.false_chunks.iter().map(move |found| chunk(disk, found)));
+    let chunks: Vec<FalseChunk> = chunks.collect();
     if chunks.is_empty() {
         return;
     }
@@ -127,7 +131,7 @@ async fn tell_of_chunks(context: &Context, connection: &Connection, backup: &Bac
 
 /// The result of a verification: everything sound, or damage. `None` when disks could not be read for another
 /// reason, which says nothing about them.
-fn found(outcomes: &[Outcome]) -> Option<Found> {
+fn found(outcomes: &[Outcome]) -> Option<VerificationReport> {
     let read = || outcomes.iter().filter_map(|outcome| Some((&outcome.disk, outcome.result.as_ref().ok()?)));
     let bytes = read().map(|(_, summary)| summary.data_bytes).sum();
     let failures = || outcomes.iter().filter_map(|outcome| outcome.result.as_ref().err());
@@ -143,9 +147,10 @@ fn found(outcomes: &[Outcome]) -> Option<Found> {
     });
     // (R6) Beside ranges that cannot be read, too.
     let lies = alone.chain(read().map(|(disk, summary)| (disk, &summary.false_digests)));
-    let false_digests = lies.flat_map(|(disk, extents)| extents.iter().map(|extent| (disk.clone(), *extent)));
-    let false_digests = false_digests.collect();
-    Some(Found { ok: damage.is_empty(), detail: damage.join("; "), bytes, false_digests })
+    let digest = |disk: &String, extent: u64| FalseDigest { disk: disk.clone(), extent };
+    let false_digests =
+        lies.flat_map(|(disk, extents)| extents.iter().map(move |extent| digest(disk, *extent))).collect();
+    Some(VerificationReport { ok: damage.is_empty(), detail: damage.join("; "), bytes, false_digests })
 }
 
 #[cfg(test)]
@@ -180,6 +185,7 @@ mod tests {
         assert!(!found.ok && found.detail.contains("cannot be read"), "{}", found.detail);
         let mut lies = found.false_digests;
         lies.sort_unstable();
-        assert_eq!(lies, [("a".to_owned(), 1), ("a".to_owned(), 2), ("b".to_owned(), 5)]);
+        let digest = |disk: &str, extent| FalseDigest { disk: disk.to_owned(), extent };
+        assert_eq!(lies, [digest("a", 1), digest("a", 2), digest("b", 5)]);
     }
 }

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::request::REQUEST_METADATA;
 use holdfast_proto::v1::backup_client::BackupClient;
-use holdfast_proto::v1::catalog_client::CatalogClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA, PROTOCOL_MIN};
 use holdfast_proto::{chunker, v1};
@@ -157,14 +156,7 @@ impl Connection {
         limited_restore(self.bulk.clone())
     }
 
-    /// For questions about what is in the repository.
-    pub fn catalog(&self) -> CatalogClient<AuthedChannel> {
-        CatalogClient::new(self.control.clone())
-            .max_decoding_message_size(MESSAGE_MAX_BYTES)
-            .max_encoding_message_size(MESSAGE_MAX_BYTES)
-    }
-
-    /// For administration.
+    /// For administration, and questions about what is in the repository.
     pub fn api(&self) -> Api {
         Api::new(self.control.clone())
     }

@@ -11,6 +11,7 @@ mod rules;
 mod tasks;
 mod thaw;
 mod time;
+mod verifications;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,9 @@ pub use tasks::{
 };
 pub use thaw::{StartThaw, Thaw, ThawLine, ThawOffer};
 pub use time::Time;
+pub use verifications::{
+    ConfirmedDigests, FalseChunk, FalseChunks, FalseDigest, RegionsSentAgain, VerificationReport,
+};
 
 /// Where the API begins.
 pub const PREFIX: &str = "/api/v1";

@@ -8,27 +8,16 @@
 use std::sync::Arc;
 
 use holdfast_catalog::AuditEntry;
-use holdfast_proto::Fingerprint;
+pub use holdfast_proto::api::FalseChunk;
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, REPORTED_REGIONS_MAX};
 use holdfast_proto::region::Codec;
-use holdfast_proto::region::sealed::{Commitment, commitment_of};
+use holdfast_proto::region::sealed::commitment_of;
 use holdfast_types::ids::{BackupId, NamespaceId};
 
 use crate::core::Core;
 use crate::error::EngineError;
 use crate::recipe::TreeReader;
 use crate::store::{Domain, NodeReader};
-
-/// A chunk of a restore point that is not what its fingerprint says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FalseChunk {
-    pub disk: String,
-    /// An extent that has it.
-    pub extent: u64,
-    pub fingerprint: Fingerprint,
-    /// Commitment of the region that holds the chunk.
-    pub commitment: Commitment,
-}
 
 /// (N6) Notes what an agent says. Returns how many regions are to be sent again because of it that were not before.
 pub(crate) fn note(

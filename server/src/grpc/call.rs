@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::SessionId;
@@ -10,7 +9,7 @@ use holdfast_proto::limits::{ID_SHOWN_BYTES, plain_text};
 use holdfast_proto::version::{PROTOCOL_METADATA, check_spoken};
 use holdfast_proto::{ErrorCode, RETRY_AFTER_METADATA, v1};
 use tonic::metadata::{MetadataMap, MetadataValue};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Status};
 use tracing::field::DisplayValue;
 
 use crate::app::App;
@@ -46,22 +45,6 @@ pub(super) fn note_late_refusal(app: &App, caller: &Caller, call: Option<Call>, 
     if let Some(call) = call.filter(|_| error.code == ErrorCode::Forbidden) {
         app.auth.note_refused_call(caller, call.name, &error.message);
     }
-}
-
-/// Answers a call with one message, made on a thread that may block.
-pub(super) async fn unary<T, R>(
-    app: &Arc<App>,
-    request: Request<T>,
-    work: impl FnOnce(&App, &Caller, T) -> Result<R, ServiceError> + Send + 'static,
-) -> Result<Response<R>, Status>
-where
-    T: Send + 'static,
-    R: Send + 'static,
-{
-    let caller = caller(&request, Stage::Negotiated)?;
-    let message = request.into_inner();
-    let answer = app.blocking(move |app| work(app, &caller, message)).await;
-    answer.map(Response::new).map_err(ServiceError::into_status)
 }
 
 /// Reads an identifier from the wire.

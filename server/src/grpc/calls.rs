@@ -47,8 +47,6 @@ pub(crate) const CALLS: &[Call] = &[
     short("Backup/KeepAlive", BACKUP),
     short("Backup/Commit", BACKUP),
     short("Backup/Abort", BACKUP),
-    short("Catalog/RecordVerification", READ_BACK),
-    short("Catalog/ReportChunks", BACKUP),
     stream("Restore/ReadDisk", READ_BACK),
     stream("Restore/ReadRange", READ_BACK),
 ];

@@ -3,7 +3,7 @@
 //!
 //! | file | open it for |
 //! |---|---|
-//! | `backup`, `restore`, `catalog` | the services, one call a function |
+//! | `backup`, `restore` | the services, one call a function |
 //! | `calls` | every call: who may make it, and what its answer may cost |
 //! | `gate` | in front of all calls: who calls, before a byte of the call is read |
 //! | `messages` | how much of a message may come in, and when it must be complete |
@@ -17,7 +17,6 @@ mod backup;
 mod bounds;
 mod call;
 pub(crate) mod calls;
-mod catalog;
 mod count;
 pub(crate) mod gate;
 mod ingest;
@@ -29,7 +28,6 @@ use std::sync::Arc;
 
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::v1::backup_server::BackupServer;
-use holdfast_proto::v1::catalog_server::CatalogServer;
 use holdfast_proto::v1::restore_server::RestoreServer;
 use tonic::service::Routes;
 use tower::Layer as _;
@@ -70,10 +68,7 @@ pub(crate) fn calls(app: Arc<App>) -> Counted<Gate<Routes>> {
     let restore = RestoreServer::new(restore::RestoreService::new(Arc::clone(&app)))
         .max_decoding_message_size(MESSAGE_MAX_BYTES)
         .max_encoding_message_size(MESSAGE_MAX_BYTES);
-    let catalog = CatalogServer::new(catalog::CatalogService::new(Arc::clone(&app)))
-        .max_decoding_message_size(MESSAGE_MAX_BYTES)
-        .max_encoding_message_size(MESSAGE_MAX_BYTES);
-    let calls = Routes::new(backup).add_service(restore).add_service(catalog).prepare();
+    let calls = Routes::new(backup).add_service(restore).prepare();
     count_calls.layer(Gate::new(app, calls))
 }
 

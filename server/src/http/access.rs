@@ -259,6 +259,8 @@ const fn delete(path: &'static str, access: Access) -> Endpoint {
 const CATALOG: Access = Access::May(Action::Catalog);
 /// Reading restore points back: within the token's namespaces, and of VMs whose contents it may have.
 const READ_BACK: Access = Access::May(Action::ReadBack);
+/// Writing restore points of the token's namespaces.
+const BACKUP: Access = Access::May(Action::Backup);
 const REPORT: Access = Access::May(Action::Report);
 const OPERATE: Access = Access::Whole(Action::Operate);
 /// Long work on everything.
@@ -289,6 +291,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/backups/{id}/thaw", READ_BACK),
     post("/backups/{id}/thaw", READ_BACK),
     get("/backups/{id}/thaw/{task}", READ_BACK),
+    post("/backups/{id}/verifications", READ_BACK),
+    post("/backups/{id}/false-chunks", BACKUP),
     get("/damage", CATALOG),
     get("/runs", REPORT),
     get("/attribution", REPORT),

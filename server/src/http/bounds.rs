@@ -18,8 +18,9 @@ use holdfast_engine::catalog::REPORT_PAGE_MAX;
 /// Connections of browsers and monitoring, whatever `max_connections` allows agents.
 pub(crate) const CONNECTIONS_MAX: u32 = 256;
 
-/// Largest body of a request: the largest legitimate one names a thousand namespaces of a token.
-pub(crate) const BODY_MAX_BYTES: usize = 64 << 10;
+/// Largest body of a request: the largest legitimate one names [`FALSE_DIGESTS_MAX`](holdfast_proto::limits::FALSE_DIGESTS_MAX)
+/// extents of disks with the longest names.
+pub(crate) const BODY_MAX_BYTES: usize = 128 << 10;
 
 /// Requests answered at once, downloads included; event streams and health checks do not count.
 pub(super) const REQUESTS_MAX: usize = 64;

@@ -104,7 +104,7 @@ where
         + Sync
         + 'static,
 {
-    let nothing = any(async || problem::Problem::not_found());
+    let nothing = any(async || problem::Problem::unknown_to_agents());
     let routes = api(&state, Audience::Agents).route("/api/{*path}", nothing);
     surrounded(state, routes).fallback_service(calls)
 }

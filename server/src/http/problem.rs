@@ -46,6 +46,13 @@ impl Problem {
         .into()
     }
 
+    /// There is nothing at this path for agents, which know no paths but those of their version.
+    pub(crate) fn unknown_to_agents() -> Self {
+        let text = "the API at this address has nothing at this path: agent and server may be of different versions; \
+                    upgrade the older of the two";
+        Self::with_status(StatusCode::NOT_FOUND, ServiceError::new(ErrorCode::Unsupported, text))
+    }
+
     /// The path is right, the method is not.
     pub(crate) fn method_not_allowed(allowed: &str) -> Self {
         let error = ServiceError::invalid(format!("this path allows only the methods {allowed}"));

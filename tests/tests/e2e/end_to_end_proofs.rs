@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use holdfast::end_to_end::{Cipher, KeySource};
+use holdfast::repository::{get_backup, report_chunks};
+use holdfast_proto::api::FalseChunk;
 use holdfast_proto::chunker::Chunker;
 use holdfast_proto::limits::SEALED_OVERHEAD_BYTES;
 use holdfast_proto::region::{Codec, EncodedRegion};
@@ -88,16 +90,15 @@ impl Scene {
                     _ => {}
                 }
             }
-            let chunk = |region: &v1::RegionData| v1::FalseChunk {
+            let chunk = |region: &v1::RegionData| FalseChunk {
                 disk: "disk".to_owned(),
                 extent: 0,
-                fingerprint: names[region.chunks[0] as usize].as_bytes().to_vec().into(),
-                commitment: region.payload.slice(region.payload.len() - 32..),
+                fingerprint: names[region.chunks[0] as usize],
+                commitment: *region.payload.last_chunk().unwrap(),
             };
-            let chunks: Vec<v1::FalseChunk> = regions.iter().map(chunk).collect();
-            let request = v1::ReportChunksRequest { namespace: "vault".to_owned(), backup, chunks };
-            let answer = connection.catalog().report_chunks(request).await.unwrap().into_inner();
-            assert!(answer.regions > 0);
+            let chunks: Vec<FalseChunk> = regions.iter().map(chunk).collect();
+            let point = get_backup(&connection, "vault", &backup, "").await.unwrap();
+            assert!(report_chunks(&connection, &point, &chunks).await.unwrap() > 0);
         });
     }
 

@@ -134,7 +134,7 @@ fn refusals(endpoint: &Endpoint) -> Vec<(&'static str, &'static str)> {
         refusals.push(("404", "The named object does not exist, or is not in the token's scope"));
     }
     if endpoint.method == "POST" {
-        refusals.push(("413", "The body is longer than 64 KiB"));
+        refusals.push(("413", "The body is longer than 128 KiB"));
         refusals.push(("415", "The body is not JSON"));
     }
     refusals

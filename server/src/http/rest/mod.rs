@@ -24,6 +24,7 @@ mod thaw;
 mod tiers;
 mod tokens;
 mod totals;
+mod verifications;
 mod vms;
 mod wire;
 
@@ -78,6 +79,8 @@ fn for_everyone() -> OpenApiRouter<HttpState> {
         .routes(routes!(backups::get))
         .routes(routes!(thaw::quote, thaw::start))
         .routes(routes!(thaw::task))
+        .routes(routes!(verifications::record))
+        .routes(routes!(verifications::false_chunks))
         .routes(routes!(damage::list))
         .routes(routes!(storage::get))
         .routes(routes!(storage::history))

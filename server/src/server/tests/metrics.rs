@@ -101,8 +101,8 @@ const JOB: &str = "{namespace=\"default\",backup_job=\"nightly\"}";
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_agree_with_what_happened() {
     let (fixture, admin, commit) = at_work().await;
-    admin.record_verification("", &commit.backup_id, "").await.unwrap();
-    admin.record_verification("", &commit.backup_id, "damaged").await.unwrap();
+    admin.record_verification(&commit.backup_id, "").await.unwrap();
+    admin.record_verification(&commit.backup_id, "damaged").await.unwrap();
     let counted = async |family: &str, labels: &str| {
         value(&fixture, family, &format!("{family}_total{{{labels}}}")).await
     };

@@ -23,12 +23,11 @@ use holdfast_engine::clock::SystemClock;
 use holdfast_proto::api::{Backup, DetailBatch, DetailRow, Keyset, LINES, Line, PREFIX, Problem};
 use holdfast_proto::v1;
 use holdfast_proto::v1::backup_client::BackupClient;
-use holdfast_proto::v1::catalog_client::CatalogClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
 use holdfast_proto::version::{PROTOCOL_MAX, PROTOCOL_METADATA};
 use http_body_util::{BodyExt as _, Full};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::codegen::http;
 use tonic::metadata::MetadataValue;
@@ -169,10 +168,6 @@ impl Client {
         RestoreClient::new(self.channel.clone())
     }
 
-    fn catalog(&self) -> CatalogClient<Channel> {
-        CatalogClient::new(self.channel.clone())
-    }
-
     async fn hello(&self) -> Result<v1::HelloResponse, Status> {
         let message = v1::HelloRequest { min_protocol: 1, max_protocol: 9, client_version: "test".into() };
         Ok(self.backup().hello(self.request(message)).await?.into_inner())
@@ -266,22 +261,14 @@ impl Client {
         self.json("GET", &format!("/backups/{backup}?namespace={namespace}&vm={vm}"), None).await
     }
 
-    async fn record_verification(&self, namespace: &str, backup: &str, damage: &str) -> Result<(), Status> {
-        let message = v1::RecordVerificationRequest {
-            namespace: namespace.into(),
-            backup: backup.into(),
-            ok: damage.is_empty(),
-            detail: damage.into(),
-            bytes: 7,
-            false_digests: vec![],
-        };
-        self.catalog().record_verification(self.request(message)).await.map(drop)
+    async fn record_verification(&self, backup: &str, damage: &str) -> Result<(), Status> {
+        let report = json!({ "ok": damage.is_empty(), "detail": damage, "bytes": 7 });
+        self.json::<Value>("POST", &format!("/backups/{backup}/verifications"), Some(report)).await.map(drop)
     }
 
-    async fn report_chunks(&self, namespace: &str, backup: &str) -> Result<(), Status> {
-        let message =
-            v1::ReportChunksRequest { namespace: namespace.into(), backup: backup.into(), chunks: vec![] };
-        self.catalog().report_chunks(self.request(message)).await.map(drop)
+    async fn report_chunks(&self, backup: &str) -> Result<(), Status> {
+        let report = json!({ "chunks": [] });
+        self.json::<Value>("POST", &format!("/backups/{backup}/false-chunks"), Some(report)).await.map(drop)
     }
 
     async fn report(&self, namespace: &str) -> Result<Vec<DetailRow>, Status> {

@@ -35,9 +35,9 @@ async fn a_vm_is_its_owners_to_write_and_to_read_back() {
         assert_eq!(code(intruder.start_over("default", "web").await), ErrorCode::Forbidden);
         assert_eq!(code(intruder.read_disk(&made).await), ErrorCode::Forbidden);
         assert_eq!(code(intruder.read_range(&made, 10).await), ErrorCode::Forbidden);
-        let lie = intruder.record_verification("default", &made, "all is lost").await;
+        let lie = intruder.record_verification(&made, "all is lost").await;
         assert_eq!(code(lie), ErrorCode::Forbidden);
-        assert_eq!(code(intruder.report_chunks("default", &made).await), ErrorCode::Forbidden);
+        assert_eq!(code(intruder.report_chunks(&made).await), ErrorCode::Forbidden);
     }
     assert_eq!(
         fixture.catalog().verifications(&[made.parse().unwrap()]).unwrap(),
@@ -73,7 +73,7 @@ async fn a_token_is_bound_by_its_vm_name_patterns() {
         }
         assert_eq!(code(bound.read_disk(&made).await), ErrorCode::Forbidden, "{role}");
         assert_eq!(code(bound.read_range(&made, 10).await), ErrorCode::Forbidden, "{role}");
-        let report = bound.record_verification("default", &made, "x").await;
+        let report = bound.record_verification(&made, "x").await;
         assert_eq!(code(report), ErrorCode::Forbidden, "{role}");
     }
     assert_eq!(audited(&fixture, "backup.refused").len(), 2);

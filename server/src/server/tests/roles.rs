@@ -13,12 +13,10 @@ enum Rpc {
     Abort,
     ReadDisk,
     ReadRange,
-    RecordVerification,
-    ReportChunks,
 }
 
 /// Every call of the protocol; a new one must be added here.
-const ALL: [Rpc; 11] = [
+const ALL: [Rpc; 9] = [
     Rpc::Hello,
     Rpc::Start,
     Rpc::ParentDigests,
@@ -28,14 +26,12 @@ const ALL: [Rpc; 11] = [
     Rpc::Abort,
     Rpc::ReadDisk,
     Rpc::ReadRange,
-    Rpc::RecordVerification,
-    Rpc::ReportChunks,
 ];
 
 impl Rpc {
     fn writes(self) -> bool {
-        use Rpc::{Abort, Commit, Ingest, KeepAlive, ParentDigests, ReportChunks, Start};
-        matches!(self, Start | ParentDigests | Ingest | KeepAlive | Commit | Abort | ReportChunks)
+        use Rpc::{Abort, Commit, Ingest, KeepAlive, ParentDigests, Start};
+        matches!(self, Start | ParentDigests | Ingest | KeepAlive | Commit | Abort)
     }
 
     /// What a token of another namespace is told.
@@ -43,7 +39,7 @@ impl Rpc {
         match self {
             // Aborting a session that does not exist succeeds.
             Self::Hello | Self::Abort => None,
-            Self::Start | Self::RecordVerification | Self::ReportChunks => Some(ErrorCode::Forbidden),
+            Self::Start => Some(ErrorCode::Forbidden),
             Self::ParentDigests | Self::Ingest | Self::KeepAlive | Self::Commit => {
                 Some(ErrorCode::SessionGone)
             }
@@ -69,8 +65,6 @@ impl Rpc {
             Self::Abort => client.abort(session).await,
             Self::ReadDisk => client.read_disk(backup).await.map(drop),
             Self::ReadRange => client.read_range(backup, 10).await.map(drop),
-            Self::RecordVerification => client.record_verification("mine", backup, "").await,
-            Self::ReportChunks => client.report_chunks("mine", backup).await,
         }
     }
 }
@@ -241,7 +235,6 @@ impl Rpc {
             Self::Start => &["backup.start"],
             Self::Abort => &["backup.abort"],
             Self::ReadDisk | Self::ReadRange => &["backup.read"],
-            Self::RecordVerification => &["backup.verify"],
             // These have none of their own: the commit has nothing to commit, here.
             _ => &[],
         }

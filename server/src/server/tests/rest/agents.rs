@@ -17,7 +17,8 @@ async fn there_is_no_page_and_no_path_without_a_route() {
     let admin = fixture.admin_token();
     for path in ["/api/v1", "/api/v1/nothing", "/api/v1/tokens/x/y", "/api/v2/tasks", "/api/docs/"] {
         let answer = fixture.ask_as_agent(Ask::new("GET", path).bearer(&admin)).await;
-        assert_eq!((answer.status, answer.problem().as_str()), (404, "not-found"), "{path}");
+        assert_eq!((answer.status, answer.problem().as_str()), (404, "unsupported"), "{path}");
+        assert!(answer.text().contains("different versions"), "{}", answer.text());
     }
     // What is not below /api is a call of gRPC.
     for path in PAGES {
@@ -59,11 +60,11 @@ async fn a_request_says_its_version_and_a_stranger_is_not_told_ours() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_has_the_same_limit_as_for_browsers() {
     let fixture = Fixture::start().await;
-    let large = json!({ "kind": "scrub", "options": { "x": "x".repeat(70_000) } });
+    let large = json!({ "kind": "scrub", "options": { "x": "x".repeat(140_000) } });
     let ask = Ask::new("POST", "/api/v1/tasks").bearer(&fixture.admin_token()).json(&large);
     let answer = fixture.ask_as_agent(ask).await;
     assert_eq!((answer.status, answer.problem().as_str()), (413, "limit"));
-    assert!(answer.text().contains("65536"), "{}", answer.text());
+    assert!(answer.text().contains("131072"), "{}", answer.text());
     fixture.server.stop().await.unwrap();
 }
 

@@ -18,6 +18,8 @@ enum Who {
     AnyToken,
     /// Catalog and reports: every role.
     EveryRole,
+    /// Roles that write restore points.
+    Writers,
     /// Roles that run the repository, with a token for all of it.
     Operators,
     /// Roles that run the repository, within their namespaces.
@@ -39,7 +41,9 @@ enum Foreign {
 }
 
 use Foreign::{Absent, Forbidden, Ok as Shown};
-use Who::{Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Operators, OperatorsThere};
+use Who::{
+    Admins, AnyToken, EveryRole, EveryRoleEverywhere, NoTokenNeeded, Operators, OperatorsThere, Writers,
+};
 
 /// In place of a query: the answer is to be in lines.
 const IN_LINES: &str = "in lines";
@@ -69,6 +73,9 @@ const CALLS: &[Call] = &[
     ("GET", "/backups/{id}/thaw", "", EveryRole, Absent),
     ("POST", "/backups/{id}/thaw", "", EveryRole, Absent),
     ("GET", "/backups/{id}/thaw/{task}", "", EveryRole, Absent),
+    ("POST", "/backups/{id}/verifications", "", EveryRole, Absent),
+    ("POST", "/backups/{id}/verifications", IN_LINES, EveryRole, Absent),
+    ("POST", "/backups/{id}/false-chunks", "", Writers, Absent),
     ("GET", "/damage", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/runs", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/attribution", "?namespace=mine&by=job", EveryRole, Forbidden),
@@ -163,7 +170,7 @@ impl Seeded {
     /// The request, with everything it needs to succeed but the token.
     fn ask(&self, method: &str, path: &str, query: &str) -> Ask {
         let id = match path {
-            "/backups/{id}" | "/backups/{id}/thaw" | "/backups/{id}/thaw/{task}" => self.backup.clone(),
+            path if path.starts_with("/backups/{id}") => self.backup.clone(),
             "/policies/{id}" | "/policies/{id}/run" => self.policy(),
             "/details/{id}" => self.row.clone(),
             "/tokens/{id}" => {
@@ -218,6 +225,10 @@ impl Seeded {
                 ask.json(&json!({ "name": vm, "vm": vm, "enabled": true }))
             }
             ("POST", "/policies/simulate") => ask.json(&json!({ "schedule": "@daily", "days": 3 })),
+            ("POST", path) if path.ends_with("/verifications") => {
+                ask.json(&json!({ "ok": true, "bytes": 7 }))
+            }
+            ("POST", path) if path.ends_with("/false-chunks") => ask.json(&json!({ "chunks": [] })),
             ("POST", path) if path.ends_with("/thaw") => ask.json(&json!({ "speed": "bulk" })),
             ("POST", path) if path.ends_with("/run") => ask.json(&json!({ "dry_run": true })),
             ("POST", path) if path.ends_with("/owner") => ask.json(&json!({ "owner": "cluster" })),
@@ -293,6 +304,7 @@ fn ulid(fixture: &Fixture) -> String {
 fn expected(who: Who, foreign: Foreign, role: Role, scope: &str) -> u16 {
     let role_may = match who {
         NoTokenNeeded | AnyToken | EveryRole | EveryRoleEverywhere => true,
+        Writers => role != Role::Restore,
         Operators | OperatorsThere => matches!(role, Role::Operator | Role::Admin),
         Admins => role == Role::Admin,
     };
@@ -458,6 +470,7 @@ fn check_operation(what: &str, operation: &Value, who: Who) {
     let expected: &[&str] = match who {
         NoTokenNeeded => &[],
         AnyToken | EveryRole | EveryRoleEverywhere => &["backup", "restore", "operator", "admin"],
+        Writers => &["backup", "operator", "admin"],
         Operators | OperatorsThere => &["operator", "admin"],
         Admins => &["admin"],
     };
@@ -487,6 +500,7 @@ fn entry(method: &str, path: &str) -> &'static str {
         ("POST", "/logout") => "",
         ("PUT", "/namespaces/{name}/quota") => "namespace.quota",
         ("POST", "/vms/{namespace}/{vm}/owner") => "vm.owner",
+        ("POST", "/backups/{id}/verifications") => "backup.verify",
         ("POST", "/tokens") => "token.create",
         ("DELETE", "/tokens/{id}") => "token.revoke",
         ("GET", "/audit") => "audit.read",
@@ -531,6 +545,9 @@ async fn every_endpoint_and_every_refusal_has_its_entry_in_the_audit_log() {
         if path.contains("/thaw") {
             assert_eq!(since, ["backup.read-refused"], "{status}: {call:?}");
         }
+        if path.ends_with("/verifications") || path.ends_with("/false-chunks") {
+            assert_eq!(since, ["backup.verify-refused"], "{status}: {call:?}");
+        }
     }
     seeded.fixture.server.stop().await.unwrap();
 }
@@ -541,6 +558,8 @@ const CONFINED: &[(&str, &str)] = &[
     ("GET", "/backups/{id}/thaw"),
     ("POST", "/backups/{id}/thaw"),
     ("GET", "/backups/{id}/thaw/{task}"),
+    ("POST", "/backups/{id}/verifications"),
+    ("POST", "/backups/{id}/false-chunks"),
     ("GET", "/tasks"),
     ("POST", "/tasks"),
     ("GET", "/tasks/{id}"),

@@ -73,7 +73,7 @@ async fn every_error_is_a_problem_document() {
     let fixture = Fixture::start().await;
     let admin = fixture.admin_token();
     let tokens = "/api/v1/tokens";
-    let large = json!({ "name": "x".repeat(64 << 10), "role": "backup" });
+    let large = json!({ "name": "x".repeat(128 << 10), "role": "backup" });
     for (ask, status, words) in [
         (Ask::new("GET", "/api/v1/nothing"), 404, "/api/docs/"),
         (Ask::new("GET", "/api/v2/session").header("accept", "text/html"), 404, "/api/docs/"),
@@ -84,7 +84,7 @@ async fn every_error_is_a_problem_document() {
         (Ask::new("POST", tokens).header("content-type", "text/plain"), 415, "application/json"),
         (Ask::new("POST", tokens), 415, "application/json"),
         (Ask::new("POST", tokens).json(&json!([])), 400, ""),
-        (Ask::new("POST", tokens).json(&large), 413, "65536"),
+        (Ask::new("POST", tokens).json(&large), 413, "131072"),
         (Ask::new("GET", "/api/v1/audit?page_size=0"), 400, "1 to 1000"),
         (Ask::new("GET", "/api/v1/audit?page_size=1001"), 400, "1 to 1000"),
         (Ask::new("GET", "/api/v1/audit?page_size=many"), 400, "page_size"),
