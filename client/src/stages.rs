@@ -96,6 +96,11 @@ impl Stages {
         counter.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Wall time of a stage so far in milliseconds, summed over threads.
+    pub fn wall_ms(&self, stage: Stage) -> u64 {
+        self.0.get(stage as usize).map_or(0, |counter| counter.wall_nanos.load(Ordering::Relaxed) / 1_000_000)
+    }
+
     /// Totals by name, without stages that never ran.
     pub fn totals(&self) -> BTreeMap<&'static str, StageTotal> {
         let seconds = |nanos: &AtomicU64| Duration::from_nanos(nanos.load(Ordering::Relaxed)).as_secs_f64();

@@ -45,7 +45,8 @@ pub const COLUMNS: [&str; 26] = [
 pub const ERROR_COLUMN: &str = "error";
 
 /// The columns of a row after the error: what was added to the report later.
-pub const LATER_COLUMNS: [&str; 1] = ["retried_post_lc"];
+pub const LATER_COLUMNS: [&str; 8] =
+    ["retried_post_lc", "first_full", "level", "host", "agent", "reading_ms", "compressing_ms", "waiting_ms"];
 
 /// Numbers derived from a row or a total. `None` where the divisor is 0: nothing was written, so there is
 /// no factor. The bytes are those of rows that are done. What attempts before them stored in vain counts as theirs, because

@@ -257,6 +257,14 @@ CREATE TABLE details (
     -- merged in time.
     retried_new_bytes INTEGER NOT NULL DEFAULT 0 CHECK (retried_new_bytes >= 0),
     retried_post_lc   INTEGER NOT NULL DEFAULT 0 CHECK (retried_post_lc >= 0),
+    -- How the agent ran: whether the disk had no parent, its level, machine and version, and what its threads did.
+    first_full        INTEGER NOT NULL DEFAULT 0 CHECK (first_full IN (0, 1)),
+    level             INTEGER NOT NULL DEFAULT 0 CHECK (level >= 0),
+    host              TEXT    NOT NULL DEFAULT '',
+    agent             TEXT    NOT NULL DEFAULT '',
+    reading_ms        INTEGER NOT NULL DEFAULT 0 CHECK (reading_ms >= 0),
+    compressing_ms    INTEGER NOT NULL DEFAULT 0 CHECK (compressing_ms >= 0),
+    waiting_ms        INTEGER NOT NULL DEFAULT 0 CHECK (waiting_ms >= 0),
     UNIQUE (session_id, position),
     CHECK (bytes = unchanged_bytes + dup_bytes + new_bytes),
     CHECK ((status = 'done') = (backup_id IS NOT NULL))

@@ -46,6 +46,8 @@ pub fn start_request(vm: &str, size_bytes: u64) -> v1::StartRequest {
         missing_disks: Vec::new(),
         accept_change: true,
         key_id: String::new(),
+        client_version: String::new(),
+        level: 0,
     }
 }
 
@@ -190,7 +192,7 @@ pub fn extent_of(index: u64, chunk: Fingerprint, bytes: u32) -> Kind {
 
 /// The message that ends a disk.
 pub fn finish() -> Kind {
-    Kind::Finish(v1::FinishStream { read_bytes: 0 })
+    Kind::Finish(v1::FinishStream { read_bytes: 0, ..v1::FinishStream::default() })
 }
 
 /// Asserts a refusal with `code` whose message contains `word`.

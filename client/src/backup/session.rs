@@ -234,6 +234,8 @@ impl<'a> Agent<'a> {
             accept_change: self.options.accept_change,
             client_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             key_id: KeyId::field(self.options.cipher.key_id()),
+            client_version: env!("CARGO_PKG_VERSION").to_owned(),
+            level: self.options.level.unsigned_abs(),
         }
     }
 

@@ -65,6 +65,20 @@ pub struct DetailRow {
     pub retried_new_bytes: u64,
     /// post_lc of these attempts
     pub retried_post_lc: u64,
+    /// Whether the VM had no restore point with the disk that the run could build on: everything was read and compared
+    pub first_full: bool,
+    /// The agent's compression level; 0: not known
+    pub level: u32,
+    /// The agent's machine, as it calls itself
+    pub host: String,
+    /// The agent's version; empty: not known
+    pub agent: String,
+    /// Milliseconds that the agent's threads spent reading the disk, all of them added up
+    pub reading_ms: u64,
+    /// The same, compressing and encrypting
+    pub compressing_ms: u64,
+    /// The same, waiting for the server to take data
+    pub waiting_ms: u64,
 }
 
 /// Columns of `holdfast report` that follow from the others

@@ -204,6 +204,13 @@ fn cells(row: &DetailRow) -> Vec<String> {
         row.mb_per_s().map(|rate| format!("{rate:.1}")).unwrap_or_default(),
         row.error.clone(),
         row.retried_post_lc.to_string(),
+        row.first_full.to_string(),
+        row.level.to_string(),
+        row.host.clone(),
+        row.agent.clone(),
+        row.reading_ms.to_string(),
+        row.compressing_ms.to_string(),
+        row.waiting_ms.to_string(),
     ]
 }
 

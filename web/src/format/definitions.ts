@@ -87,6 +87,13 @@ export const DEFINITIONS = define({
     text: "Post-comp of the attempts on this disk that made no restore point since its last one, where this run made one. The factors count it.",
     unit: "bytes",
   },
+  first_full: { label: "First full", text: "Yes where no earlier restore point had the disk, so that the run read and compared all of it." },
+  level: { label: "Level", text: "Compression level of the agent, 1 to 19; 0 if it did not say. A low one makes every factor lower." },
+  host: { label: "Host", text: "The agent's machine, as it calls itself." },
+  agent: { label: "Agent", text: "The agent's version." },
+  reading_ms: { label: "Reading", text: "Milliseconds that the agent's threads spent reading the disk, added up.", unit: "ms" },
+  compressing_ms: { label: "Compressing", text: "Milliseconds that the agent's threads spent compressing and encrypting, added up.", unit: "ms" },
+  waiting_ms: { label: "Waiting", text: "Milliseconds for which the agent's threads waited for the server to take data, added up.", unit: "ms" },
   trend: {
     label: "Trend",
     text: "Total factor of this disk's latest runs (at most 12), oldest on the left; gaps are runs that stored nothing.",

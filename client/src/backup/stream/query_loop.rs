@@ -24,7 +24,24 @@ use crate::error::ClientError;
 use crate::progress::{Notice, Step};
 use crate::source::walk::ExtentWalk;
 use crate::source::{Source, SourceError, WriteTimes, extent_bytes};
-use crate::stages::Stage;
+use crate::stages::{Stage, Stages};
+
+/// Wall time of the agent's threads so far, in milliseconds.
+struct StageTimes {
+    reading_ms: u64,
+    compressing_ms: u64,
+    waiting_ms: u64,
+}
+
+impl StageTimes {
+    fn of(stages: &Stages) -> Self {
+        Self {
+            reading_ms: stages.wall_ms(Stage::Read),
+            compressing_ms: stages.wall_ms(Stage::Compress) + stages.wall_ms(Stage::Seal),
+            waiting_ms: stages.wall_ms(Stage::SendWait),
+        }
+    }
+}
 
 /// State of the loop that serves one stream.
 pub(super) struct QueryLoop<'a> {
@@ -40,6 +57,8 @@ pub(super) struct QueryLoop<'a> {
     reading_again: bool,
     /// Read from the disk by passes that ended.
     read_bytes: u64,
+    /// Times of stages before this disk.
+    before: StageTimes,
 }
 
 impl<'a> QueryLoop<'a> {
@@ -53,8 +72,19 @@ impl<'a> QueryLoop<'a> {
     ) -> Self {
         let packer = Packer::new(Arc::clone(&pipeline.region_buffers));
         let requests = AgainRequests::new(disk.size_bytes());
-        let (reading_again, read_bytes) = (false, 0);
-        Self { pipeline, disk, written_before, wire, items, packer, requests, reading_again, read_bytes }
+        let (reading_again, read_bytes, before) = (false, 0, StageTimes::of(&pipeline.stages));
+        Self {
+            pipeline,
+            disk,
+            written_before,
+            wire,
+            items,
+            packer,
+            requests,
+            reading_again,
+            read_bytes,
+            before,
+        }
     }
 
     /// Works until the server confirms that it has the whole disk.
@@ -156,8 +186,15 @@ impl<'a> QueryLoop<'a> {
         }
         self.packer.finish();
         self.pass_on().await;
-        let read_bytes = self.read_bytes;
-        self.put(Item::Message(Kind::Finish(v1::FinishStream { read_bytes }))).await;
+        let times = StageTimes::of(&self.pipeline.stages);
+        let since = |time: fn(&StageTimes) -> u64| time(&times).saturating_sub(time(&self.before));
+        let finish = v1::FinishStream {
+            read_bytes: self.read_bytes,
+            reading_ms: since(|times| times.reading_ms),
+            compressing_ms: since(|times| times.compressing_ms),
+            waiting_ms: since(|times| times.waiting_ms),
+        };
+        self.put(Item::Message(Kind::Finish(finish))).await;
         Ok(())
     }
 

@@ -35,6 +35,13 @@ pub enum DetailSort {
     MbPerS,
     Error,
     RetriedPostLc,
+    FirstFull,
+    Level,
+    Host,
+    Agent,
+    ReadingMs,
+    CompressingMs,
+    WaitingMs,
 }
 
 impl DetailSort {
@@ -68,6 +75,13 @@ impl DetailSort {
         Self::MbPerS,
         Self::Error,
         Self::RetriedPostLc,
+        Self::FirstFull,
+        Self::Level,
+        Self::Host,
+        Self::Agent,
+        Self::ReadingMs,
+        Self::CompressingMs,
+        Self::WaitingMs,
     ];
 
     /// The column's name in a report.
@@ -120,7 +134,7 @@ impl SortOrder {
 pub enum TotalsSort {
     Rows,
     Failed,
-    /// Any column but those only a single row has: backup, status, error and retried_post_lc.
+    /// Any column but those only a single row has: backup, status, error, and those that were added later.
     Column(DetailSort),
 }
 
@@ -128,10 +142,8 @@ impl TotalsSort {
     /// Everything sums can be sorted by.
     pub fn all() -> impl Iterator<Item = Self> {
         let single = |sort: &DetailSort| {
-            matches!(
-                sort,
-                DetailSort::Backup | DetailSort::Status | DetailSort::Error | DetailSort::RetriedPostLc
-            )
+            matches!(sort, DetailSort::Backup | DetailSort::Status | DetailSort::Error)
+                || LATER_COLUMNS.contains(&sort.column())
         };
         let columns = DetailSort::ALL.into_iter().filter(move |sort| !single(sort)).map(Self::Column);
         [Self::Rows, Self::Failed].into_iter().chain(columns)
@@ -190,7 +202,7 @@ mod tests {
         assert_eq!("rows".parse(), Ok(TotalsSort::Rows));
         assert_eq!("-rows".parse::<TotalsSort>().ok(), None);
         assert_eq!("post_lc".parse(), Ok(TotalsSort::Column(DetailSort::PostLc)));
-        for name in ["backup", "status", "error", "retried_post_lc"] {
+        for name in ["backup", "status", "error", "retried_post_lc", "level"] {
             assert!(!name.parse::<TotalsSort>().unwrap_err().columns.contains(name), "{name}");
         }
         for sort in TotalsSort::all() {

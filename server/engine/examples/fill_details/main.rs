@@ -152,7 +152,8 @@ fn copy(path: &Path, rows: u64, earlier_ms: i64) -> Result<u64> {
          {run}, d.vm_id, d.disk, \
          iif(d.backup_id IS NULL, NULL, {backup}), d.status, d.started_ms - ?2, d.finished_ms - ?2, d.virtual_bytes, \
          d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, d.post_lc, d.meta_bytes, d.wire_bytes, \
-         d.chunks, d.new_chunks, d.error, d.retried_new_bytes, d.retried_post_lc FROM details d JOIN runs r ON r.id = d.run_id WHERE d.number <= ?1"
+         d.chunks, d.new_chunks, d.error, d.retried_new_bytes, d.retried_post_lc, \
+         d.first_full, d.level, d.host, d.agent, d.reading_ms, d.compressing_ms, d.waiting_ms FROM details d JOIN runs r ON r.id = d.run_id WHERE d.number <= ?1"
     );
     connection.execute(&runs, rusqlite::params![rows, earlier_ms])?;
     Ok(connection.execute(&rows_sql, rusqlite::params![rows, earlier_ms])? as u64)

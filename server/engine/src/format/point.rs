@@ -19,8 +19,8 @@ const POINT: &str = "point";
 pub const POINT_VERSION: u16 = 2;
 /// The version of all other points.
 const PLAIN_VERSION: u16 = 1;
-/// A point at most. One of 256 disks takes about 110 KiB: 256 × (200 bytes of name + 32 of root + 18 numbers of
-/// 10 bytes); the rest is room for fields to come.
+/// A point at most. One of 256 disks takes about 130 KiB: 256 × (200 bytes of name + 32 of root + 64 of version +
+/// 22 numbers of 10 bytes); the rest is room for fields to come.
 pub const POINT_MAX_BYTES: u64 = 1 << 20;
 const HEADER_BYTES: usize = size_of::<RawHeader>();
 /// The body's fields that repeat.
@@ -182,6 +182,22 @@ pub struct PointDisk {
     pub chunks: u64,
     #[prost(uint64, tag = "17")]
     pub new_chunks: u64,
+    /// No parent had the disk.
+    #[prost(bool, tag = "18")]
+    pub first_full: bool,
+    /// Compression level; 0: not known.
+    #[prost(uint32, tag = "19")]
+    pub level: u32,
+    /// The agent's version; empty: not known.
+    #[prost(string, tag = "20")]
+    pub agent: String,
+    /// Milliseconds of the agent's threads: reading, compressing, waiting.
+    #[prost(uint64, tag = "21")]
+    pub reading_ms: u64,
+    #[prost(uint64, tag = "22")]
+    pub compressing_ms: u64,
+    #[prost(uint64, tag = "23")]
+    pub waiting_ms: u64,
 }
 
 impl PointBody {

@@ -284,6 +284,13 @@ fn details_row(core: &Core, session: &Session, slot: &DiskSlot, state: &DiskStat
         wire_bytes: counters.wire_bytes,
         chunks: counters.chunks,
         new_chunks: counters.new_chunks,
+        first_full: slot.parent.is_none(),
+        level: session.level,
+        host: session.host.clone(),
+        agent: session.agent.clone(),
+        reading_ms: counters.reading_ms,
+        compressing_ms: counters.compressing_ms,
+        waiting_ms: counters.waiting_ms,
         ..DetailRow::default()
     }
 }

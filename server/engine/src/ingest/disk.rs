@@ -243,12 +243,12 @@ impl DiskState {
     pub(super) fn finish(
         &mut self,
         core: &Core,
-        finish: v1::FinishStream,
+        finish: &v1::FinishStream,
     ) -> Result<Option<Response>, EngineError> {
         if self.finished.is_some() {
             return Ok(Some(self.said_finished()));
         }
-        self.counters.read(finish.read_bytes, self.size_bytes)?;
+        self.counters.read(finish, self.size_bytes)?;
         self.store_verified(true)?;
         // (C4) Chunks that have not arrived by now will not be sent by the agent. So no stream depends on one that is
         // itself waiting.

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use holdfast_proto::limits::EXTENT_BYTES;
+use holdfast_proto::v1::FinishStream;
 
 use crate::error::EngineError;
 
@@ -72,6 +73,9 @@ impl DiskProgress {
 /// would make every sum it enters meaningless.
 const READS_MAX: u64 = 16;
 
+/// The end of what threads can have spent on a disk, some 34,000 years: sums of it have room.
+const TIME_MAX_MS: u64 = 1 << 50;
+
 /// (A8) `bytes` of a row is the sum of the first three.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counters {
@@ -79,6 +83,10 @@ pub(super) struct Counters {
     pub(super) dup_bytes: u64,
     pub(super) new_bytes: u64,
     pub(super) read_bytes: u64,
+    /// Milliseconds of the agent's threads, as it says.
+    pub(super) reading_ms: u64,
+    pub(super) compressing_ms: u64,
+    pub(super) waiting_ms: u64,
     pub(super) wire_bytes: u64,
     pub(super) chunks: u64,
     pub(super) new_chunks: u64,
@@ -157,12 +165,13 @@ impl Counters {
         Ok(())
     }
 
-    /// Takes the agent's count of bytes read of a disk of `size_bytes`. Nothing changes when that is refused.
+    /// Takes what the agent says of its reading of a disk of `size_bytes`. Nothing changes when that is refused.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] for more than [`READS_MAX`] times the disk.
-    pub(super) fn read(&mut self, read_bytes: u64, size_bytes: u64) -> Result<(), EngineError> {
+    pub(super) fn read(&mut self, finish: &FinishStream, size_bytes: u64) -> Result<(), EngineError> {
         // Reads may be rounded up to whole extents.
+        let FinishStream { read_bytes, reading_ms, compressing_ms, waiting_ms } = *finish;
         let limit = (size_bytes.saturating_add(EXTENT_BYTES.into())).saturating_mul(READS_MAX);
         if read_bytes > limit {
             return Err(EngineError::Invalid(format!(
@@ -170,6 +179,8 @@ impl Counters {
             )));
         }
         self.read_bytes = read_bytes;
+        [self.reading_ms, self.compressing_ms, self.waiting_ms] =
+            [reading_ms, compressing_ms, waiting_ms].map(|time_ms| time_ms.min(TIME_MAX_MS));
         Ok(())
     }
 }

@@ -34,6 +34,9 @@ pub(crate) struct Session {
     pub(super) vm_owner: String,
     pub(super) job: String,
     pub(super) host: String,
+    /// The agent's version and compression level, as it told them.
+    pub(super) agent: String,
+    pub(super) level: u32,
     /// The token that began it. It alone may go on with it.
     pub(super) starter: Starter,
     /// Names of disks of the VM that the agent could not read.
@@ -177,6 +180,9 @@ pub(super) struct SessionParts {
     pub(super) vm_owner: String,
     pub(super) job: String,
     pub(super) host: String,
+    /// The agent's version and compression level, as it told them.
+    pub(super) agent: String,
+    pub(super) level: u32,
     pub(super) starter: Starter,
     /// Names of disks of the VM that the agent could not read.
     pub(super) missing_disks: Vec<String>,
@@ -190,7 +196,19 @@ pub(super) struct SessionParts {
 impl Session {
     pub(super) fn new(core: &Core, parts: SessionParts) -> Self {
         let SessionParts { id, backup, run, namespace, vm, vm_owner, .. } = parts;
-        let SessionParts { job, host, starter, missing_disks, lost, disks, charge, room: _room, .. } = parts;
+        let SessionParts {
+            job,
+            host,
+            agent,
+            level,
+            starter,
+            missing_disks,
+            lost,
+            disks,
+            charge,
+            room: _room,
+            ..
+        } = parts;
         let lease = Lease::new(core);
         let (started_ms, failed) = (core.clock.now_ms(), AtomicBool::new(false));
         let (prepared, ended) = (Mutex::default(), Mutex::new(false));
@@ -203,6 +221,8 @@ impl Session {
             vm_owner,
             job,
             host,
+            agent,
+            level,
             starter,
             missing_disks,
             lost,

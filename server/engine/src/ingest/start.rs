@@ -18,6 +18,12 @@ use crate::fair::Tenant;
 use crate::quota::Applicant;
 use crate::space::Grant;
 
+/// Bytes kept of what an agent calls its version.
+const VERSION_MAX_BYTES: usize = 64;
+
+/// The highest compression level there is.
+const LEVEL_MAX: u32 = 22;
+
 /// Restore points before the latest in which a disk is looked for that the latest lacks.
 const PARTIAL_LOOK_BACK: u32 = 100;
 
@@ -149,6 +155,8 @@ pub(super) fn open_session(
         vm_owner,
         job: request.job.clone(),
         host: plain_text(&request.client_host, NAME_MAX_BYTES),
+        agent: plain_text(&request.client_version, VERSION_MAX_BYTES),
+        level: request.level.min(LEVEL_MAX),
         starter: start.starter.clone(),
         missing_disks: request.missing_disks.clone(),
         lost: lost(core, start)?,

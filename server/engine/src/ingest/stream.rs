@@ -92,7 +92,7 @@ impl DiskStream {
                     self.session.charge.add_protected(added)?;
                     Ok(state.ack().map(|ack| answer(Response::Ack(ack))))
                 }
-                Request::Finish(finish) => Ok(state.finish(core, finish)?.map(answer)),
+                Request::Finish(finish) => Ok(state.finish(core, &finish)?.map(answer)),
             }
         })
     }

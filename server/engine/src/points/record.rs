@@ -89,6 +89,12 @@ fn disk_of(disk: &DiskRecord, row: &DetailRow) -> PointDisk {
         wire_bytes: row.wire_bytes,
         chunks: row.chunks,
         new_chunks: row.new_chunks,
+        first_full: row.first_full,
+        level: row.level,
+        agent: row.agent.clone(),
+        reading_ms: row.reading_ms,
+        compressing_ms: row.compressing_ms,
+        waiting_ms: row.waiting_ms,
     }
 }
 
@@ -212,6 +218,13 @@ fn detail_row(
         wire_bytes: disk.wire_bytes,
         chunks: disk.chunks,
         new_chunks: disk.new_chunks,
+        first_full: disk.first_full,
+        level: disk.level,
+        host: attempt.client_host.clone(),
+        agent: disk.agent.clone(),
+        reading_ms: disk.reading_ms,
+        compressing_ms: disk.compressing_ms,
+        waiting_ms: disk.waiting_ms,
         ..DetailRow::default()
     })
 }

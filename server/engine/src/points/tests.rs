@@ -57,6 +57,13 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         chunks: 9,
         new_chunks: 3,
         error: String::new(),
+        first_full: number == 1,
+        level: 3,
+        host: attempt.client_host.clone(),
+        agent: "1.2.3".into(),
+        reading_ms: 5,
+        compressing_ms: 6,
+        waiting_ms: 7,
         // These are in the catalog, not in a point.
         retried_new_bytes: 0,
         retried_post_lc: 0,

@@ -111,7 +111,10 @@ pub(crate) fn send_disk_claiming(
         }
         stream.handle(Request::Extents(message), 10)?;
     }
-    stream.handle(Request::Finish(v1::FinishStream { read_bytes: disk.len() as u64 }), 10)?;
+    stream.handle(
+        Request::Finish(v1::FinishStream { read_bytes: disk.len() as u64, ..v1::FinishStream::default() }),
+        10,
+    )?;
     Ok(())
 }
 

@@ -275,7 +275,9 @@ fn an_extent_described_late_is_unproved_and_not_refused() {
         });
     }
     stream.handle(Request::Extents(extents), 1).unwrap();
-    stream.handle(Request::Finish(v1::FinishStream { read_bytes: 0 }), 1).unwrap();
+    stream
+        .handle(Request::Finish(v1::FinishStream { read_bytes: 0, ..v1::FinishStream::default() }), 1)
+        .unwrap();
     let committed = engine.commit(session).unwrap();
     assert!(restored(&engine, &committed) == disk);
     let stats = engine.stats().unwrap().digests;

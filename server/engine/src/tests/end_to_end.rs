@@ -175,7 +175,7 @@ fn sealed_regions_that_are_not_what_they_say_are_refused() {
         let scene = Scene::new();
         let session = scene.session("web", &bytes);
         let stream = scene.engine.open_stream(session, 0).unwrap();
-        let finish = Request::Finish(v1::FinishStream { read_bytes: 0 });
+        let finish = Request::Finish(v1::FinishStream { read_bytes: 0, ..v1::FinishStream::default() });
         let messages = [Request::Region(lie), finish];
         let error = messages.into_iter().find_map(|message| stream.handle(message, 1).err());
         let error = error.unwrap_or_else(|| panic!("{words}: it is taken"));

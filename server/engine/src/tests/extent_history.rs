@@ -43,7 +43,9 @@ fn back_up(engine: &Engine, name: &str, disk: &Disk) -> BackupId {
         }
         stream.handle(Request::Extents(message), 0).unwrap();
     }
-    stream.handle(Request::Finish(v1::FinishStream { read_bytes: 0 }), 0).unwrap();
+    stream
+        .handle(Request::Finish(v1::FinishStream { read_bytes: 0, ..v1::FinishStream::default() }), 0)
+        .unwrap();
     engine.commit(session).unwrap().backup_id.parse().unwrap()
 }
 

@@ -44,7 +44,7 @@ fn refusal(size: usize, messages: impl IntoIterator<Item = Request>) -> EngineEr
     let disk = noise(1, 3 << 20);
     let innocent = backup(&engine, "innocent", &[("root", &disk)]).unwrap();
     let (session, stream) = open(&engine, size);
-    let finish = Request::Finish(v1::FinishStream { read_bytes: 0 });
+    let finish = Request::Finish(v1::FinishStream { read_bytes: 0, ..v1::FinishStream::default() });
     let refused = messages.into_iter().chain([finish]).find_map(|message| stream.handle(message, 1).err());
     let error = refused.expect("every lie is refused");
     assert!(error.to_string().contains("root"), "names the disk: {error}");
@@ -156,7 +156,7 @@ fn a_claim_of_bytes_read_that_would_overflow() {
         let (session, stream) = open(&engine, bytes.len());
         stream.handle(Request::Region(good_region(&bytes)), 1).unwrap();
         stream.handle(chunked(0, Fingerprint::of(&bytes), 10_000), 1).unwrap();
-        let finish = Request::Finish(v1::FinishStream { read_bytes: claim });
+        let finish = Request::Finish(v1::FinishStream { read_bytes: claim, ..v1::FinishStream::default() });
         let error = stream.handle(finish, 1).unwrap_err();
         refused_with(&error, "bytes are said to have been read of a disk of 10000 bytes");
         assert!(

@@ -91,7 +91,7 @@ impl Sharer {
 
     /// Says that it has sent all; whether the stream is finished.
     pub(crate) fn finish(&self) -> bool {
-        let finish = v1::FinishStream { read_bytes: self.disk.len() as u64 };
+        let finish = v1::FinishStream { read_bytes: self.disk.len() as u64, ..v1::FinishStream::default() };
         let answer = self.handle(Request::Finish(finish));
         self.take(answer)
     }

@@ -370,7 +370,7 @@ mod ingest {
     }
 
     pub(super) fn finish() -> IngestRequest {
-        message(Kind::Finish(FinishStream { read_bytes: super::DISK_BYTES }))
+        message(Kind::Finish(FinishStream { read_bytes: super::DISK_BYTES, ..FinishStream::default() }))
     }
 }
 

@@ -73,7 +73,7 @@ fn backup(engine: &Engine, vm: &str) {
     for kind in [
         Kind::Region(region),
         Kind::Extents(v1::Extents { chunked, ..v1::Extents::default() }),
-        Kind::Finish(v1::FinishStream { read_bytes: bytes.into() }),
+        Kind::Finish(v1::FinishStream { read_bytes: bytes.into(), ..v1::FinishStream::default() }),
     ] {
         stream.handle(kind, 10).unwrap();
     }

@@ -10,7 +10,7 @@ import { factor } from "../../format/numbers";
 import { second } from "../../format/time";
 import type { Grouping } from "./view";
 
-function column(id: Exclude<keyof (DetailRow & DetailFigures), "retried_new_bytes">, kind: Kind, width: number): GridColumn<DetailItem> {
+function column(id: Exclude<keyof (DetailRow & DetailFigures), "retried_new_bytes" | "first_full">, kind: Kind, width: number): GridColumn<DetailItem> {
   return { id, term: id, kind, width, sort: id, value: (row) => row[id] };
 }
 
@@ -73,6 +73,13 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailItem>[] = [
   column("backup", "text", 250),
   column("error", "text", 320),
   column("retried_post_lc", "bytes", 100),
+  { id: "first_full", term: "first_full", kind: "text", width: 90, sort: "first_full", value: (row) => (row.first_full ? "yes" : "no") },
+  column("level", "count", 80),
+  column("host", "text", 120),
+  column("agent", "text", 90),
+  column("reading_ms", "count", 110),
+  column("compressing_ms", "count", 130),
+  column("waiting_ms", "count", 110),
 ];
 
 /** The columns of the report, which a file can hold; the others are drawn from several runs. */

@@ -93,6 +93,11 @@ pub(crate) fn insert(
         ("new_chunks", row.new_chunks),
         ("retried_new_bytes", retried_new_bytes),
         ("retried_post_lc", retried_post_lc),
+        ("first_full", row.first_full.into()),
+        ("level", row.level.into()),
+        ("reading_ms", row.reading_ms),
+        ("compressing_ms", row.compressing_ms),
+        ("waiting_ms", row.waiting_ms),
     ];
     let mut columns = String::new();
     let mut values = vec![
@@ -108,6 +113,8 @@ pub(crate) fn insert(
         Value::Integer(row.started_ms),
         Value::Integer(row.finished_ms),
         Value::Text(validate::clip(&row.error).to_owned()),
+        Value::Text(validate::clip(&row.host).to_owned()),
+        Value::Text(validate::clip(&row.agent).to_owned()),
     ];
     for (column, value) in counts {
         columns.push_str(", ");
@@ -117,7 +124,7 @@ pub(crate) fn insert(
     let marks = vec!["?"; values.len()].join(", ");
     let sql = format!(
         "INSERT INTO details (session_id, position, namespace_id, job_id, run_id, vm_id, disk, backup_id, \
-         status, started_ms, finished_ms, error{columns}) VALUES ({marks})"
+         status, started_ms, finished_ms, error, host, agent{columns}) VALUES ({marks})"
     );
     tx.prepare_cached(&sql)
         .and_then(|mut s| s.execute(rusqlite::params_from_iter(values)))
@@ -155,7 +162,14 @@ pub(crate) fn list(
 /// Bytes of a row in a message, roughly and rather more.
 fn weight(row: &DetailRow) -> usize {
     const NUMBERS: usize = 256;
-    NUMBERS + row.namespace.len() + row.job.len() + row.vm.len() + row.disk.len() + row.error.len()
+    NUMBERS
+        + row.namespace.len()
+        + row.job.len()
+        + row.vm.len()
+        + row.disk.len()
+        + row.error.len()
+        + row.host.len()
+        + row.agent.len()
 }
 
 /// A row's place in the list; the fields are in the order of the list.
@@ -231,6 +245,13 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Place)> {
         error: row.get("error")?,
         retried_new_bytes: count(row, "retried_new_bytes")?,
         retried_post_lc: count(row, "retried_post_lc")?,
+        first_full: row.get("first_full")?,
+        level: row.get("level")?,
+        host: row.get("host")?,
+        agent: row.get("agent")?,
+        reading_ms: count(row, "reading_ms")?,
+        compressing_ms: count(row, "compressing_ms")?,
+        waiting_ms: count(row, "waiting_ms")?,
     };
     Ok((detail, key))
 }

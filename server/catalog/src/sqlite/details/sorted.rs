@@ -201,7 +201,7 @@ fn key(by: DetailSort) -> String {
         S::Vm => name("vms", "vm_id"),
         S::Run => "d.run_id".to_owned(),
         S::Backup => "d.backup_id".to_owned(),
-        S::Disk | S::Status | S::Error => format!("nullif(d.{}, '')", by.column()),
+        S::Disk | S::Status | S::Error | S::Host | S::Agent => format!("nullif(d.{}, '')", by.column()),
         S::Started => "d.started_ms".to_owned(),
         S::Finished => "d.finished_ms".to_owned(),
         S::VirtualBytes
@@ -215,7 +215,12 @@ fn key(by: DetailSort) -> String {
         | S::WireBytes
         | S::Chunks
         | S::NewChunks
-        | S::RetriedPostLc => format!("d.{}", by.column()),
+        | S::RetriedPostLc
+        | S::FirstFull
+        | S::Level
+        | S::ReadingMs
+        | S::CompressingMs
+        | S::WaitingMs => format!("d.{}", by.column()),
         S::Seconds | S::MbPerS | S::GlobalFactor | S::LocalFactor | S::TotalFactor | S::ReductionPct => {
             let place = DetailSort::ALL.iter().position(|sort| *sort == by).unwrap_or_default();
             format!(

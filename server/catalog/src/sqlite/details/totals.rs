@@ -237,7 +237,17 @@ impl<'a> Key<'a> {
             S::TotalFactor => return number(t.factors().total),
             S::ReductionPct => return number(t.factors().reduction_pct),
             S::MbPerS => return number(sums::mb_per_s(t)),
-            S::Backup | S::Status | S::Error | S::RetriedPostLc => return None,
+            S::Backup
+            | S::Status
+            | S::Error
+            | S::RetriedPostLc
+            | S::FirstFull
+            | S::Level
+            | S::Host
+            | S::Agent
+            | S::ReadingMs
+            | S::CompressingMs
+            | S::WaitingMs => return None,
             S::Started => t.started_ms.into(),
             S::Finished => t.finished_ms.into(),
             S::VirtualBytes => t.virtual_bytes.into(),

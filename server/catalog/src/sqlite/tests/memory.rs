@@ -34,7 +34,8 @@ fn answers_hold_no_history() {
              INSERT INTO details SELECT NULL, m.id, position, namespace_id, job_id, m.id, vm_id, disk, m.id, status, \
                  started_ms + n, finished_ms + n, virtual_bytes, bytes, read_bytes, unchanged_bytes, dup_bytes, new_bytes, \
                  (n * 7919) % 100000, meta_bytes, wire_bytes, chunks, new_chunks, error, \
-                 retried_new_bytes, retried_post_lc FROM many m, one; \
+                 retried_new_bytes, retried_post_lc, \
+                 first_full, level, host, agent, reading_ms, compressing_ms, waiting_ms FROM many m, one; \
              COMMIT",
         ))
         .unwrap();
@@ -127,7 +128,8 @@ fn fill(home: &Home, runs: u64) {
              INSERT INTO details SELECT NULL, m.id, position, namespace_id, job_id, m.run, m.vm, disk, m.id, status, \
                  started_ms, finished_ms, virtual_bytes, bytes, read_bytes, unchanged_bytes, dup_bytes, new_bytes, \
                  post_lc, meta_bytes, wire_bytes, chunks, new_chunks, error, \
-                 retried_new_bytes, retried_post_lc FROM many m, one; \
+                 retried_new_bytes, retried_post_lc, \
+                 first_full, level, host, agent, reading_ms, compressing_ms, waiting_ms FROM many m, one; \
              COMMIT",
         ))
         .unwrap();

@@ -184,7 +184,8 @@ fn a_hundred_thousand_rows_are_paged_whole_and_in_order() {
             "INSERT INTO details SELECT NULL, ?1, position, namespace_id, job_id, run_id, vm_id, disk, backup_id, \
              status, ?2, finished_ms, virtual_bytes, bytes, read_bytes, unchanged_bytes, dup_bytes, new_bytes, \
              post_lc, meta_bytes, wire_bytes, chunks, new_chunks, error, \
-                 retried_new_bytes, retried_post_lc FROM details WHERE session_id = ?3",
+                 retried_new_bytes, retried_post_lc, \
+                 first_full, level, host, agent, reading_ms, compressing_ms, waiting_ms FROM details WHERE session_id = ?3",
         )
         .unwrap();
     let original = commit.attempt.session.to_bytes();

@@ -194,6 +194,13 @@ fn key(by: DetailSort, row: &DetailRow) -> Option<(String, f64)> {
         S::Chunks => count(row.chunks),
         S::NewChunks => count(row.new_chunks),
         S::RetriedPostLc => count(row.retried_post_lc),
+        S::FirstFull => count(row.first_full.into()),
+        S::Level => count(row.level.into()),
+        S::Host => text(&row.host),
+        S::Agent => text(&row.agent),
+        S::ReadingMs => count(row.reading_ms),
+        S::CompressingMs => count(row.compressing_ms),
+        S::WaitingMs => count(row.waiting_ms),
         S::MbPerS => number(row.mb_per_s()),
     }
 }

@@ -122,7 +122,17 @@ fn key(by: TotalsSort, group: &DetailTotals) -> Option<(String, f64)> {
             S::LocalFactor => number(t.factors().local),
             S::TotalFactor => number(t.factors().total),
             S::ReductionPct => number(t.factors().reduction_pct),
-            S::Backup | S::Status | S::Error | S::RetriedPostLc => panic!("sums have no {column:?}"),
+            S::Backup
+            | S::Status
+            | S::Error
+            | S::RetriedPostLc
+            | S::FirstFull
+            | S::Level
+            | S::Host
+            | S::Agent
+            | S::ReadingMs
+            | S::CompressingMs
+            | S::WaitingMs => panic!("sums have no {column:?}"),
         },
     }
 }

@@ -22,6 +22,7 @@ fn point() -> Point {
         wire_bytes: 99,
         chunks: 3,
         new_chunks: 2,
+        ..PointDisk::default()
     };
     Point {
         repository: RepositoryId(Ulid(0xA1A2_A3A4_A5A6_A7A8_A9AA_ABAC_ADAE_AFB0)),
@@ -185,4 +186,19 @@ fn lengths_beyond_the_bytes_are_refused() {
         assert!(matches!(Point::decode(&framed(body)), Err(FormatError::Corrupt { .. })), "{body:?}");
     }
     assert!(Point::decode(&vec![0; usize::try_from(POINT_MAX_BYTES).unwrap() + 1]).is_err());
+}
+
+#[test]
+fn how_the_agent_ran_has_these_fields() {
+    let disk = PointDisk {
+        first_full: true,
+        level: 3,
+        agent: "1.2".into(),
+        reading_ms: 5,
+        compressing_ms: 6,
+        waiting_ms: 7,
+        ..PointDisk::default()
+    };
+    let golden = b"\x90\x01\x01\x98\x01\x03\xa2\x01\x031.2\xa8\x01\x05\xb0\x01\x06\xb8\x01\x07";
+    assert_eq!(disk.encode_to_vec(), golden);
 }

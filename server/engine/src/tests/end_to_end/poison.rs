@@ -67,7 +67,7 @@ fn read_in(
 }
 
 fn finish(stream: &DiskStream) -> Response {
-    let finish = Request::Finish(v1::FinishStream { read_bytes: 0 });
+    let finish = Request::Finish(v1::FinishStream { read_bytes: 0, ..v1::FinishStream::default() });
     stream.handle(finish, 1).unwrap().unwrap().kind.unwrap()
 }
 
@@ -228,7 +228,7 @@ fn what_was_asked_again_and_sent_with_what_was_there_before_is_not_asked_once_mo
     stream.handle(extent(&chunks), 1).unwrap();
     assert!(matches!(finish(&stream), Response::Again(_)));
     stream.handle(sealed_region(&chunks), 1).unwrap();
-    let finish = Request::Finish(v1::FinishStream { read_bytes: 1 });
+    let finish = Request::Finish(v1::FinishStream { read_bytes: 1, ..v1::FinishStream::default() });
     let error = stream.handle(finish, 1).unwrap_err();
     assert!(error.to_string().contains("asked for again"), "{error}");
 }

@@ -126,7 +126,8 @@ impl<'a> Agent<'a> {
             Next::Send(chunks) => self.send(&chunks),
             Next::Describe(extent) => self.describe(extent),
             Next::Finish => {
-                let finish = Request::Finish(v1::FinishStream { read_bytes: 1 });
+                let finish =
+                    Request::Finish(v1::FinishStream { read_bytes: 1, ..v1::FinishStream::default() });
                 let answer = self.handle(finish)?;
                 self.take_answer(answer);
                 Ok(())

@@ -136,7 +136,8 @@ impl Agent {
                 self.handle(Request::Extents(v1::Extents { chunked, ..v1::Extents::default() }))?;
             }
             Next::Finish => {
-                let finish = v1::FinishStream { read_bytes: self.disk.size_bytes() };
+                let finish =
+                    v1::FinishStream { read_bytes: self.disk.size_bytes(), ..v1::FinishStream::default() };
                 let answer = self.handle(Request::Finish(finish))?;
                 self.take_answer(answer);
             }
