@@ -50,7 +50,6 @@ mod trust;
 mod upkeep;
 mod validate;
 mod walk;
-mod wire;
 
 pub use error::{CatalogError, Cause};
 pub use latch::{Latch, OwnLatch};

@@ -187,7 +187,7 @@ fn hello(
         protocol,
         server_version: env!("CARGO_PKG_VERSION").to_owned(),
         repository_id: repository.id.to_string(),
-        chunker: Some(repository.chunker.into()),
+        chunker: Some(repository.chunker),
         token_name: caller.token.name.clone(),
         role: caller.token.role.as_str().to_owned(),
         namespaces: namespace_names(app.catalog(), &caller.token)?,

@@ -31,10 +31,11 @@ pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord
 pub use detail::DetailFilter;
 pub use expiring::ExpiringRecord;
 pub use holdfast_proto::api::{DetailRow, Quota, RowStatus, TaskKind, TaskProgress, TaskStatus};
+pub use holdfast_proto::v1::ChunkerParams;
 pub use parity::{ParityGroup, ParityTotals};
 pub use places::BackupPlaces;
 pub use quota::{NamespaceQuota, StartAccount, Usage};
-pub use repository::{ChunkerParams, NamespaceRecord, RepositoryRecord};
+pub use repository::{NamespaceRecord, RepositoryRecord};
 pub use retention::{
     DeletionRecord, LegalHold, LockChange, Named, NamedVm, PointState, Rename, RetentionLock, RetentionPolicy,
 };

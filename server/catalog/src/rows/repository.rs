@@ -1,6 +1,7 @@
 //! The repository itself and its namespaces.
 
 use holdfast_proto::KeyId;
+use holdfast_proto::v1::ChunkerParams;
 use holdfast_types::ids::{NamespaceId, RepositoryId};
 
 /// The repository itself.
@@ -35,18 +36,4 @@ impl NamespaceRecord {
     pub fn is_unnamed(&self) -> bool {
         self.name == Self::unnamed(self.id).name
     }
-}
-
-/// How a repository cuts extents into chunks. Recorded when it is created and never changed: backups cut in
-/// another way would share nothing with those that are there. Sizes are in bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChunkerParams {
-    /// Such as `fastcdc-2020`.
-    pub algorithm: String,
-    pub min_bytes: u32,
-    pub avg_bytes: u32,
-    pub max_bytes: u32,
-    pub extent_bytes: u32,
-    /// Plain bytes of a region at most.
-    pub region_bytes: u32,
 }

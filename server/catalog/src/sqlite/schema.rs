@@ -51,7 +51,7 @@ pub(crate) fn create_of(
     tx.pragma_update(None, "application_id", APPLICATION_ID).or_error("create")?;
     tx.pragma_update(None, "user_version", VERSION).or_error("create")?;
     tx.execute_batch(SCHEMA).or_error("create")?;
-    let chunker = ChunkerParams::from(chunker::params());
+    let chunker = chunker::params();
     tx.execute(
         "INSERT INTO repository (only_row, id, created_ms, format_version, chunker_algorithm, \
          chunker_min_bytes, chunker_avg_bytes, chunker_max_bytes, chunker_extent_bytes, \
@@ -90,7 +90,7 @@ pub(crate) fn check_parameters(repository: &RepositoryRecord) -> Result<()> {
             known: REPOSITORY_FORMAT.to_string(),
         });
     }
-    let known = ChunkerParams::from(chunker::params());
+    let known = chunker::params();
     if repository.chunker != known {
         return Err(CatalogError::Unsupported {
             what: "the repository's chunker",

@@ -33,7 +33,7 @@ fn a_repository_knows_its_parameters(f: &Fixture) {
     let repository = f.repository().unwrap();
     assert_eq!(repository.created_ms, START_MS);
     assert_eq!(repository.format_version, REPOSITORY_FORMAT);
-    assert_eq!(repository.chunker, chunker::params().into());
+    assert_eq!(repository.chunker, chunker::params());
     assert_eq!(f.repository().unwrap().id, repository.id);
 }
 

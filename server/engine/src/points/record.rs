@@ -66,7 +66,7 @@ fn body(record: &PointRecord) -> PointBody {
 
 fn this_chunker() -> PointChunker {
     let ChunkerParams { algorithm, min_bytes, avg_bytes, max_bytes, extent_bytes, region_bytes } =
-        ChunkerParams::from(chunker::params());
+        chunker::params();
     PointChunker { algorithm, min_bytes, avg_bytes, max_bytes, extent_bytes, region_bytes }
 }
 
