@@ -34,8 +34,9 @@ pub(crate) const CRATES: &[(&str, &str, &[&str])] = &[
             "holdfast-engine",
         ],
     ),
+    ("holdfast-nbd", "client/nbd", &[]),
     // Of keys: reading key files, and the type of secrets.
-    ("holdfast", "client", &["holdfast-proto", "holdfast-keys"]),
+    ("holdfast", "client", &["holdfast-proto", "holdfast-keys", "holdfast-nbd"]),
 ];
 
 #[test]
