@@ -27,6 +27,9 @@ pub(crate) const E2FSCK: Need =
 /// Compares disk images independently of our own code.
 pub(crate) const QEMU_IMG: Need =
     Need { program: "qemu-img", package: "qemu-utils", why: "a second opinion on disk images" };
+/// Opens images of disks.
+pub(crate) const QEMU_NBD: Need =
+    Need { program: "qemu-nbd", package: "qemu-utils", why: "backs up images of disks" };
 /// Lets calls of the system fail, and ends programs at chosen ones.
 pub(crate) const STRACE: Need =
     Need { program: "strace", package: "strace", why: "disks that fail, and kills in the middle of a write" };

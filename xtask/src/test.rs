@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::needs::{
-    self, CHROMIUM, CURL, DEBUGFS, E2FSCK, FAKETIME, MKE2FS, NPM, Need, PROMTOOL, QEMU_IMG, STRACE,
+    self, CHROMIUM, CURL, DEBUGFS, E2FSCK, FAKETIME, MKE2FS, NPM, Need, PROMTOOL, QEMU_IMG, QEMU_NBD, STRACE,
 };
 use crate::programs;
 use crate::scratch::Scratch;
@@ -81,7 +81,8 @@ fn quick_steps() -> Vec<Step> {
 /// The cheapest first: a failure shows as early as possible.
 fn all_steps(slow: bool) -> Vec<Step> {
     let with_web = web::folder().join("package.json").exists();
-    let mut wanted: Vec<Need> = vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, STRACE, FAKETIME, CURL, PROMTOOL];
+    let mut wanted: Vec<Need> =
+        vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, QEMU_NBD, STRACE, FAKETIME, CURL, PROMTOOL];
     if with_web {
         wanted.extend([NPM, CHROMIUM]);
     }

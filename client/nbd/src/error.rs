@@ -44,10 +44,11 @@ impl NbdError {
 
 impl From<NbdError> for io::Error {
     fn from(error: NbdError) -> Self {
-        match error {
-            NbdError::Io(error) => error,
-            other => Self::other(other),
-        }
+        let kind = match &error {
+            NbdError::Io(source) => source.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::handshake::Agreed;
 use crate::wire::CAN_MULTI_CONN;
 
 /// Connections at most. More make `qemu-nbd`, one thread, no faster.
-const CONNECTIONS_MAX: usize = 4;
+pub const CONNECTIONS_MAX: usize = 4;
 /// For connecting and negotiating.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The same for further connections: some servers say that they take several and do not.

@@ -24,4 +24,4 @@ mod wire;
 pub use address::{Address, DEFAULT_PORT};
 pub use connection::Extent;
 pub use error::NbdError;
-pub use export::Export;
+pub use export::{CONNECTIONS_MAX, Export};

@@ -150,8 +150,13 @@ Examples:
   holdfast backup --vm db --job nightly root=/dev/vg0/db-root data=/dev/vg0/db-data
   holdfast backup --vm web --limit-upload 50MB --json /var/lib/vms/web.raw
   holdfast backup --vm web --connections 1 /var/lib/vms/web.raw    never several connections
+  holdfast backup --vm web /var/lib/libvirt/images/web.qcow2
+  holdfast backup --vm web --format qcow2 /dev/vg0/web             an image on a volume
+  holdfast backup --vm web root=nbd://hv2.example:10809/web-root
 
-Disks are raw image files (holes in sparse files are not read) or block devices. If a disk is in use, back up \
+Disks are raw files (holes in sparse files are not read), block devices, images (qcow2, VMDK, VDI, VHD and VHDX, read by \
+qemu-nbd of the package qemu-utils), or exports of an NBD server: nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH, and \
+with TLS nbds://HOST/EXPORT?tls-certificates=FOLDER. If a disk is in use, back up \
 a snapshot of it: an image file that is written to while it is read causes a warning. The next backup reads the disk \
 again, but chunks and sends only what has changed, and a share of the rest that is due each day, as a check (see \
 --reread for all of it). If some of several disks cannot be read, the others are backed up \
@@ -164,7 +169,7 @@ pub(super) struct Backup {
     #[arg(long, default_value = crate::backup::DEFAULT_JOB)]
     pub(super) job: String,
     /// Disks; unless given, a disk's name is its file name without the extension
-    #[arg(required = true, value_name = "[NAME=]PATH")]
+    #[arg(required = true, value_name = "[NAME=]PATH|NAME=ADDRESS")]
     pub(super) disks: Vec<OsString>,
     /// zstd compression level, from 1 (fast) to 19 (small)
     #[arg(long, default_value_t = holdfast_proto::region::DEFAULT_LEVEL, value_parser = clap::value_parser!(i32).range(1..=19))]
@@ -196,21 +201,25 @@ pub(super) struct Backup {
     /// Join this run, so that reports show several VMs as one run
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     pub(super) run: String,
-    /// Back up the bytes as they are, though they begin like an image (qcow2, VMDK, VDI, VHD…)
+    #[command(flatten)]
+    pub(super) opening: Opening,
+}
+
+/// How files and devices are taken.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Opening {
+    /// Format of the disks; unless given, a file is opened as an image where its name and its first bytes agree
     #[arg(long, value_name = "FORMAT")]
-    pub(super) format: Option<DiskFormat>,
+    format: Option<source::Format>,
+    /// Let images need files outside their folders: what they are based on, and where their data are
+    #[arg(long)]
+    allow_backing: bool,
 }
 
-/// A format of disks that is told, not guessed.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum DiskFormat {
-    /// The bytes of the file or device are those of the disk
-    Raw,
-}
-
-/// How disks are opened.
-pub(super) fn format(told: Option<DiskFormat>) -> source::Format {
-    told.map_or(source::Format::Detect, |DiskFormat::Raw| source::Format::Raw)
+impl From<Opening> for source::Opening {
+    fn from(Opening { format, allow_backing }: Opening) -> Self {
+        Self { format, allow_backing }
+    }
 }
 
 /// Lists restore points, newest first, with their locks and, once counted, the bytes that only they take up.
@@ -522,12 +531,11 @@ every new region for the chunk size Holdfast uses at level 2, and on a sample of
 --sample examines a share of all chunks, chosen by content: this saves memory and CPU time, but no reading. \
 Its results come with a 95 % confidence interval.")]
 pub(super) struct Estimate {
-    /// Raw image files or block devices
-    #[arg(required = true, value_name = "[NAME=]PATH")]
+    /// Disks, as for 'holdfast backup'
+    #[arg(required = true, value_name = "[NAME=]PATH|NAME=ADDRESS")]
     pub(super) disks: Vec<OsString>,
-    /// Take the bytes as they are, though they begin like an image (qcow2, VMDK, VDI, VHD…)
-    #[arg(long, value_name = "FORMAT")]
-    pub(super) format: Option<DiskFormat>,
+    #[command(flatten)]
+    pub(super) opening: Opening,
     /// zstd levels to compare
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,9", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(super) levels: Vec<i32>,

@@ -7,7 +7,7 @@ use holdfast_proto::details::{self, Table, bytes};
 use serde_json::{Value, json};
 
 use super::Context;
-use super::args::{self, Backup};
+use super::args::Backup;
 use super::display::Display;
 use super::output::{draw, seconds};
 use crate::backup::{BackupOptions, BackupSummary, run as back_up};
@@ -16,7 +16,7 @@ use crate::source::{DiskArgument, open_each};
 use crate::stages::peak_memory_bytes;
 
 pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, ClientError> {
-    let (disks, unopened) = open_each(&DiskArgument::parse_all(&backup.disks)?, args::format(backup.format))?;
+    let (disks, unopened) = open_each(&DiskArgument::parse_all(&backup.disks)?, backup.opening.into())?;
     for failed in &unopened {
         context
             .output

@@ -13,7 +13,7 @@ use crate::estimate::{Estimate, EstimateOptions, Estimated, Figures, LevelFigure
 use crate::source::{DiskArgument, open_all};
 
 pub(super) async fn run(context: &Context, args: args::Estimate) -> Result<ExitCode, ClientError> {
-    let disks = open_all(&DiskArgument::parse_all(&args.disks)?, super::args::format(args.format))?;
+    let disks = open_all(&DiskArgument::parse_all(&args.disks)?, args.opening.into())?;
     let mut levels = args.levels;
     levels.sort_unstable();
     levels.dedup();

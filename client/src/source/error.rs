@@ -17,11 +17,14 @@ pub enum SourceError {
     Open { location: String, source: io::Error },
     #[error("{location} is {what}; give a raw image file or a block device")]
     NotADisk { location: String, what: &'static str },
+    /// An image that is not opened as it is, or a disk that may be one: the command line must say what is meant.
+    #[error("{location} {why}")]
+    Image { location: String, why: String },
     #[error(
-        "{location} begins like a {format} image, whose bytes are not those of the disk in it; convert it with \
-         'qemu-img convert -O raw', or add --format raw if the disk itself begins so"
+        "reading the image {location} takes qemu-nbd, which is not installed; install the package qemu-utils (Debian, Ubuntu) \
+         or qemu-img (Fedora, RHEL, SUSE)"
     )]
-    Image { location: String, format: &'static str },
+    NoProgram { location: String },
     #[error("{location} is {size_bytes} bytes long; the largest supported disk has {DISK_MAX_BYTES} bytes")]
     TooLarge { location: String, size_bytes: u64 },
     #[error("disk {disk}: cannot read {location} at offset {offset}: {source}")]
@@ -37,6 +40,11 @@ pub enum SourceError {
     )]
     Replaced { disk: String, location: String, offset: u64 },
     #[error(
+        "disk {disk}: {location} was written to while it was being read (noticed at offset {offset}), and an image that \
+         changes cannot be read; back up a snapshot, or stop what writes to it"
+    )]
+    Changed { disk: String, location: String, offset: u64 },
+    #[error(
         "disk {disk}: {location} was written to during the backup: what was read of the 4 MiB at offset {offset} is no \
          longer there, and the server asked for it once more, because another backup that was sending the same data \
          ended early; back up a snapshot, or run the backup again"
@@ -51,11 +59,13 @@ impl SourceError {
             Self::Read { disk, .. }
             | Self::Resized { disk, .. }
             | Self::Replaced { disk, .. }
+            | Self::Changed { disk, .. }
             | Self::Written { disk, .. } => Some(disk),
             Self::Argument(_)
             | Self::Open { .. }
             | Self::NotADisk { .. }
             | Self::Image { .. }
+            | Self::NoProgram { .. }
             | Self::TooLarge { .. } => None,
         }
     }
@@ -82,6 +92,12 @@ impl SourceError {
     pub(super) fn replaced(disk: &dyn Source, offset: u64) -> Self {
         let (disk, location) = (disk.name().to_owned(), disk.location().to_owned());
         Self::Replaced { disk, location, offset }
+    }
+
+    /// A file of an image was written to.
+    pub(super) fn changed(file: &dyn Source, offset: u64) -> Self {
+        let (disk, location) = (file.name().to_owned(), file.location().to_owned());
+        Self::Changed { disk, location, offset }
     }
 
     /// What was read of `disk` at `offset` is needed once more and no longer there.

@@ -1,7 +1,8 @@
 //! Where a backup's bytes come from.
 //!
 //! [`Source`] is what the rest of the agent knows of a disk; [`open()`] is the only place that chooses an
-//! implementation. To add one (an image format, a running VM): a file beside `raw.rs` that implements the
+//! implementation: raw files and block devices (`raw.rs`), and what is read over NBD (`nbd.rs`): exports of other programs, and
+//! images, which a child of ours opens (`format.rs`, `chain.rs`, `qemu.rs`). To add one (a running VM): a file beside them that implements the
 //! trait, an arm in `open.rs`, and a test that passes the source to `testing::suite`.
 //!
 //! Nothing here writes. A disk that changes size, cannot be read at an offset or vanishes ends in an error
@@ -9,9 +10,12 @@
 //! if it was the only one. A disk that is written to without changing size is only reported, unless the server needs once
 //! more what was overwritten.
 
+mod chain;
 mod error;
-mod image_format;
+mod format;
+mod nbd;
 mod open;
+mod qemu;
 mod raw;
 mod read;
 mod spec;
@@ -27,7 +31,9 @@ use std::ops::Range;
 use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
 
 pub use error::SourceError;
-pub use open::{FailedDisk, Format, open, open_all, open_each};
+pub use format::Format;
+pub use nbd::NbdDisk;
+pub use open::{FailedDisk, Opening, open, open_all, open_each};
 pub use raw::RawDisk;
 pub use read::read;
 pub use spec::DiskArgument;

@@ -4,52 +4,72 @@ use std::sync::Arc;
 
 use holdfast_proto::limits::DISK_MAX_BYTES;
 
-use super::image_format::{HEAD_BYTES, image_format};
-use super::{DiskArgument, RawDisk, Source, SourceError};
+use super::chain::Chain;
+use super::format::Magic;
+use super::{DiskArgument, Format, NbdDisk, RawDisk, Source, SourceError};
 
-/// How the bytes of a path are to be taken.
+/// How disks are to be opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Format {
-    /// As those of the disk, unless they begin like an image of a disk.
-    #[default]
-    Detect,
-    /// As those of the disk, whatever they begin with.
-    Raw,
+pub struct Opening {
+    /// `None`: as name and bytes together say.
+    pub format: Option<Format>,
+    /// An image may need files outside its folder.
+    pub allow_backing: bool,
 }
 
-/// Opens what the command line names. Every path is read as a raw file or block device; another kind of
-/// source is another arm here, chosen by what the path begins with.
+/// Opens what the command line names: an address, a raw file or block device, or an image.
 ///
 /// # Errors
-/// [`SourceError::Open`], [`SourceError::NotADisk`], [`SourceError::Image`] or [`SourceError::TooLarge`].
-pub fn open(disk: &DiskArgument, format: Format) -> Result<Arc<dyn Source>, SourceError> {
-    let source: Arc<dyn Source> = Arc::new(RawDisk::open(&disk.name, &disk.path)?);
+/// [`SourceError::Open`], [`SourceError::NotADisk`], [`SourceError::Image`], [`SourceError::NoProgram`],
+/// [`SourceError::TooLarge`], or [`SourceError::Argument`] for an address that is none.
+pub fn open(disk: &DiskArgument, opening: Opening) -> Result<Arc<dyn Source>, SourceError> {
+    let source: Arc<dyn Source> = match disk.address() {
+        Some(address) => Arc::new(open_address(&disk.name, address, opening.format)?),
+        None => open_path(disk, opening)?,
+    };
     within_limits(&*source)?;
-    if format == Format::Detect {
-        refuse_image(&*source)?;
-    }
     Ok(source)
 }
 
-/// Refuses an image of a disk: backed up byte by byte, it would be restored as a disk that no machine boots from.
-/// Block devices are no exception: some hypervisors keep images on logical volumes.
-fn refuse_image(source: &dyn Source) -> Result<(), SourceError> {
-    let len = usize::try_from(source.size_bytes()).map_or(HEAD_BYTES, |size| size.min(HEAD_BYTES));
-    let mut head = [0; HEAD_BYTES];
-    let Some(head) = head.get_mut(..len) else { return Ok(()) };
-    source.read_at(0, head)?;
-    match image_format(head) {
-        Some(format) => Err(SourceError::Image { location: source.location().to_owned(), format }),
-        None => Ok(()),
+fn open_path(disk: &DiskArgument, opening: Opening) -> Result<Arc<dyn Source>, SourceError> {
+    let file = RawDisk::open(&disk.name, &disk.path)?;
+    let format = opening.format.map_or_else(|| Format::of(&disk.path, &file), Ok)?;
+    if format == Format::Raw {
+        return Ok(Arc::new(file));
     }
+    let location = file.location().to_owned();
+    let chain = Chain::open(&disk.path, file, format, opening.allow_backing)?;
+    Ok(Arc::new(NbdDisk::open(&disk.name, &location, chain)?))
+}
+
+/// Opens an export, whose bytes are those of the disk. Those of an image are refused: the server is to open it.
+fn open_address(name: &str, address: &str, format: Option<Format>) -> Result<NbdDisk, SourceError> {
+    let refused = |why: String| SourceError::Image { location: address.to_owned(), why };
+    if let Some(format) = format.filter(|format| *format != Format::Raw) {
+        let word = format.word();
+        return Err(refused(format!(
+            "is an address, at which a server opens images; --format {word} is for files and devices of this machine"
+        )));
+    }
+    let disk = NbdDisk::connect(name, address)?;
+    let mut head = [0; 512];
+    let len = usize::try_from(disk.size_bytes()).map_or(512, |size| size.min(512));
+    let head = head.get_mut(..len).unwrap_or_default();
+    if format.is_none() && len > 0 {
+        disk.read_at(0, head)?;
+        if let Some(magic) = Magic::of_head(head) {
+            return Err(refused(magic.refusal_of_export()));
+        }
+    }
+    Ok(disk)
 }
 
 /// Opens all of a VM's disks.
 ///
 /// # Errors
 /// That of the first disk which cannot be opened.
-pub fn open_all(disks: &[DiskArgument], format: Format) -> Result<Vec<Arc<dyn Source>>, SourceError> {
-    disks.iter().map(|disk| open(disk, format)).collect()
+pub fn open_all(disks: &[DiskArgument], opening: Opening) -> Result<Vec<Arc<dyn Source>>, SourceError> {
+    disks.iter().map(|disk| open(disk, opening)).collect()
 }
 
 /// A disk that could not be backed up, and why.
@@ -68,10 +88,10 @@ type OpenedDisks = (Vec<Arc<dyn Source>>, Vec<FailedDisk>);
 ///
 /// # Errors
 /// That of the first disk, when none can be opened; that of an image, which is a mistake on the command line.
-pub fn open_each(disks: &[DiskArgument], format: Format) -> Result<OpenedDisks, SourceError> {
+pub fn open_each(disks: &[DiskArgument], opening: Opening) -> Result<OpenedDisks, SourceError> {
     let (mut opened, mut failed, mut first) = (Vec::new(), Vec::new(), None);
     for disk in disks {
-        match open(disk, format) {
+        match open(disk, opening) {
             Ok(source) => opened.push(source),
             Err(error @ SourceError::Image { .. }) => return Err(error),
             Err(error) => {
@@ -103,7 +123,7 @@ mod tests {
     use crate::source::testing::MemorySource;
 
     fn refusal(path: &Path) -> SourceError {
-        open(&argument(path), Format::Detect).unwrap_err()
+        open(&argument(path), Opening::default()).unwrap_err()
     }
 
     fn argument(path: &Path) -> DiskArgument {
@@ -113,19 +133,17 @@ mod tests {
     #[test]
     fn an_image_of_a_disk_is_not_taken_for_the_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let (image, good) = (folder.path().join("web.qcow2"), folder.path().join("good.raw"));
+        let (image, good) = (folder.path().join("web.img"), folder.path().join("good.raw"));
         std::fs::write(&image, b"QFI\xfb\0\0\0\x03").unwrap();
         std::fs::write(&good, b"").unwrap();
         let refused = refusal(&image).to_string();
-        assert!(
-            refused.contains("begins like a qcow2 image") && refused.contains("--format raw"),
-            "{refused}"
-        );
-        assert_eq!(open(&argument(&image), Format::Raw).unwrap().size_bytes(), 8);
+        assert!(refused.contains("begins like a qcow2 image"), "{refused}");
+        let raw = Opening { format: Some(Format::Raw), ..Opening::default() };
+        assert_eq!(open(&argument(&image), raw).unwrap().size_bytes(), 8);
         // Not left out, as one that cannot be read is.
         let both = [argument(&good), argument(&image)];
-        assert!(matches!(open_each(&both, Format::Detect), Err(SourceError::Image { .. })));
-        assert_eq!(open_each(&both, Format::Raw).unwrap().0.len(), 2);
+        assert!(matches!(open_each(&both, Opening::default()), Err(SourceError::Image { .. })));
+        assert_eq!(open_each(&both, raw).unwrap().0.len(), 2);
     }
 
     #[test]
@@ -158,11 +176,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let argument = |name: &str| DiskArgument { name: name.into(), path: folder.path().join(name) };
         std::fs::write(folder.path().join("good"), [7; 10]).unwrap();
-        let (opened, failed) = open_each(&[argument("bad"), argument("good")], Format::Detect).unwrap();
+        let (opened, failed) = open_each(&[argument("bad"), argument("good")], Opening::default()).unwrap();
         assert_eq!(opened.iter().map(|disk| disk.name()).collect::<Vec<_>>(), ["good"]);
         assert_eq!(failed.len(), 1);
         assert!(failed[0].disk == "bad" && failed[0].error.contains("cannot open"), "{failed:?}");
-        assert!(matches!(open_each(&[argument("bad")], Format::Detect), Err(SourceError::Open { .. })));
+        assert!(matches!(open_each(&[argument("bad")], Opening::default()), Err(SourceError::Open { .. })));
     }
 
     #[test]

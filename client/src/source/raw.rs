@@ -56,6 +56,16 @@ impl RawDisk {
         })
     }
 
+    /// Returns true for a block device.
+    pub(super) fn is_device(&self) -> bool {
+        self.file.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
+    }
+
+    /// Returns true if it is read past the page cache.
+    pub(super) const fn is_read_directly(&self) -> bool {
+        self.uncached.is_direct()
+    }
+
     /// The next data at or after `offset`; `None` when only a hole is left. Where holes are not reported
     /// (block devices, some file systems), everything is data.
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, SourceError> {

@@ -1,10 +1,11 @@
-//! `[NAME=]PATH` on the command line.
+//! `[NAME=]PATH` and `NAME=ADDRESS` on the command line.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
+use holdfast_nbd::Address;
 use holdfast_proto::limits::{DISKS_PER_BACKUP_MAX, check_name};
 
 use super::SourceError;
@@ -13,6 +14,7 @@ use super::SourceError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskArgument {
     pub name: String,
+    /// A path, or the [address](Self::address) of an export.
     pub path: PathBuf,
 }
 
@@ -36,6 +38,7 @@ impl DiskArgument {
                 let path = PathBuf::from(OsString::from_vec(rest.get(1..).unwrap_or_default().to_vec()));
                 (name.to_owned(), path)
             }
+            _ if Address::begins(bytes) => return Err(wrong("an address gives a disk no name".to_owned())),
             _ => {
                 let path = PathBuf::from(argument);
                 (name_of(&path).ok_or_else(|| wrong("the disk cannot be named after it".to_owned()))?, path)
@@ -46,6 +49,11 @@ impl DiskArgument {
         }
         check_name("disk", &name).map_err(wrong)?;
         Ok(Self { name, path })
+    }
+
+    /// The address of an export on an NBD server, if that is where the disk is.
+    pub fn address(&self) -> Option<&str> {
+        self.path.to_str().filter(|text| Address::begins(text.as_bytes()))
     }
 
     /// Parses all of a VM's disks.
@@ -100,7 +108,12 @@ mod tests {
         ] {
             assert_eq!(parse(text), Some((name.to_owned(), path.to_owned())), "{text}");
         }
-        for bad in ["", "=x", "name=", "/", "bad\n=x", " x=y"] {
+        let address = DiskArgument::parse(OsStr::new("root=nbd+unix:///e?socket=/run/s")).unwrap();
+        assert_eq!((address.name.as_str(), address.address()), ("root", Some("nbd+unix:///e?socket=/run/s")));
+        assert_eq!(DiskArgument::parse(OsStr::new("./nbd://x")).unwrap().address(), None);
+        for bad in
+            ["nbd://host/disk", "nbd+unix:///e?socket=/run/s", "", "=x", "name=", "/", "bad\n=x", " x=y"]
+        {
             assert_eq!(parse(bad), None, "{bad:?}");
         }
     }

@@ -24,4 +24,14 @@ impl WriteTimes {
             ctime: (metadata.ctime(), metadata.ctime_nsec()),
         }
     }
+
+    /// Returns true if the file's bytes were last written at the same moment, whatever else was changed.
+    pub(super) fn is_same_write(self, other: Self) -> bool {
+        self.mtime == other.mtime
+    }
+
+    /// Those of two files as if they were one.
+    pub(super) fn latest(self, other: Self) -> Self {
+        Self { mtime: self.mtime.max(other.mtime), ctime: self.ctime.max(other.ctime) }
+    }
 }

@@ -63,6 +63,10 @@ impl Uncached {
         Self { direct, refused: AtomicBool::new(false) }
     }
 
+    pub(super) const fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
     /// Fills a part of `buffer` with the bytes of `disk` from `offset` on, and returns how long it is; 0 at the disk's end.
     pub(super) fn read(&self, disk: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let len = buffer.len().min(PIECE_BYTES);

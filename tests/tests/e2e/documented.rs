@@ -28,7 +28,8 @@ const VALUES: [(&str, &str); 8] = [
 ];
 
 /// Folders of the reader's machine, and those below the test's folder that stand in for them.
-const FOLDERS: [(&str, &str); 7] = [
+const FOLDERS: [(&str, &str); 8] = [
+    ("/var/lib/libvirt/images", "images"),
     ("/dev/vg0", "disks"),
     ("/srv/holdfast", "repository"),
     ("/var/lib/holdfast", "repository"),
@@ -82,6 +83,17 @@ impl Setting {
     }
 }
 
+/// Images of a disk, where QEMU's programs are.
+fn put_images(folder: &Path, disk: &str) {
+    let Some(qemu_img) = tools::find("qemu-img") else { return };
+    for name in ["mail.qcow2", "wiki"] {
+        let image = folder.join("images").join(name);
+        let args = ["convert", "-f", "raw", "-O", "qcow2", disk, image.to_str().unwrap()];
+        let (done, said) = tools::run(&qemu_img, &args);
+        assert!(done, "{said}");
+    }
+}
+
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -108,6 +120,7 @@ impl Scene {
                 disk.arg().to_owned()
             })
             .collect();
+        put_images(folder.path(), &disks[0]);
         let bucket = setting.with_bucket.then(TestBucket::start);
         let mut scene = Self { folder, server: None, backup: String::new(), setting, bucket };
         scene.configure();

@@ -40,6 +40,8 @@ mod health;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod images;
+#[cfg(test)]
 mod incremental;
 #[cfg(test)]
 mod io_errors;

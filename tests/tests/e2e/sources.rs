@@ -198,7 +198,7 @@ pub(crate) fn shrinking_backup(server: &Server, disk: &Disk, len: u64) -> Ran {
 
 /// A backup of `disks` as the VM "vm". `act` is called when some megabytes have been sent; only `hold_at` bytes pass
 /// before it returns.
-fn while_sending(server: &Server, disks: &[&str], hold_at: u64, act: impl FnOnce()) -> Ran {
+pub(crate) fn while_sending(server: &Server, disks: &[&str], hold_at: u64, act: impl FnOnce()) -> Ran {
     let proxy = Proxy::holding(server.grpc(), hold_at);
     let agent = server.agent().through(proxy.address());
     let run = agent.start(&[&["backup", "--vm", "vm", "--threads", "1"], disks].concat());

@@ -1,0 +1,327 @@
+//! Files that an image consists of: itself, what it is based on, where its data are.
+//!
+//! An image may name any file of the host, or an address on the network, and QEMU would open it. So the names are read here
+//! first and checked, and QEMU is then told every file by the path that was checked. It is not left to find them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::format::Format;
+use super::{RawDisk, Source as _, SourceError};
+
+/// Images that may be based on each other: more than any hypervisor makes, and a circle ends here.
+const CHAIN_MAX: usize = 64;
+/// Files that a split VMDK may have: 512 GB in pieces of 2 GB.
+const EXTENTS_MAX: usize = 256;
+/// Largest descriptor of a VMDK, and most that QEMU reads of one.
+const DESCRIPTOR_MAX: u64 = 1 << 20;
+/// QEMU looks for the parent in so many bytes, however long the descriptor says it is.
+const DESCRIPTOR_MIN: u64 = 20 * 512;
+
+/// What an image says of other files.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Names {
+    /// What it is based on, and the format of that if it says so.
+    backing: Option<(String, Option<String>)>,
+    /// Where its data are (qcow2).
+    data: Option<String>,
+    /// Where its parts are (VMDK).
+    extents: Vec<String>,
+}
+
+/// Files of an image, all open, and how QEMU is told to open them.
+#[derive(Debug)]
+pub(super) struct Chain {
+    pub(super) files: Vec<RawDisk>,
+    pub(super) node: Value,
+}
+
+/// Follows an image's names.
+struct Follower<'a> {
+    disk: &'a str,
+    /// The first image's folder, in which other files may be.
+    folder: PathBuf,
+    allow_backing: bool,
+    files: Vec<RawDisk>,
+}
+
+impl Chain {
+    /// Opens all files of the image at `path`, which is open already.
+    ///
+    /// # Errors
+    /// [`SourceError::Image`] for a file that is not to be opened, or a damaged image; any other when one cannot be read.
+    pub(super) fn open(
+        path: &Path,
+        file: RawDisk,
+        format: Format,
+        allow_backing: bool,
+    ) -> Result<Self, SourceError> {
+        let path = std::path::absolute(path).map_err(|error| SourceError::open(path, error))?;
+        let folder = folder_of(&path).canonicalize().map_err(|error| SourceError::open(&path, error))?;
+        let disk = file.name().to_owned();
+        let mut follower = Follower { disk: &disk, folder, allow_backing, files: Vec::new() };
+        let node = follower.follow(&path, file, format, 1)?;
+        Ok(Self { files: follower.files, node })
+    }
+}
+
+impl Follower<'_> {
+    /// Opens what an image names, and returns how QEMU is to open it.
+    fn follow(
+        &mut self,
+        path: &Path,
+        file: RawDisk,
+        format: Format,
+        depth: usize,
+    ) -> Result<Value, SourceError> {
+        let names = names_of(&file, format)?;
+        let mut node = json!({ "driver": format.word(), "file": protocol(path, &file)? });
+        let refused = |why: String| SourceError::Image { location: path.display().to_string(), why };
+        if format == Format::Vpc {
+            // Otherwise QEMU takes the size from cylinders and heads for some programs' images, which may be smaller.
+            add(&mut node, "force_size_calc", "current_size".into());
+        }
+        if names.extents.len() > EXTENTS_MAX {
+            let count = names.extents.len();
+            return Err(refused(format!("has {count} parts; the most that can be read are {EXTENTS_MAX}")));
+        }
+        for extent in &names.extents {
+            let opened = RawDisk::open(self.disk, &self.resolve(path, extent)?)?;
+            if is_descriptor(&read(&opened, 0, 512)?) {
+                return Err(refused(format!("has a part, {extent}, that has parts again")));
+            }
+            self.files.push(opened);
+        }
+        if let Some(data) = &names.data {
+            let data = self.resolve(path, data)?;
+            let opened = RawDisk::open(self.disk, &data)?;
+            add(&mut node, "data-file", protocol(&data, &opened)?);
+            self.files.push(opened);
+        }
+        let backing = match &names.backing {
+            None => Value::Null,
+            Some(_) if depth == CHAIN_MAX => {
+                return Err(refused(format!("is the {CHAIN_MAX}th of a chain of images, which goes on")));
+            }
+            Some((name, told)) => {
+                let backing = self.resolve(path, name)?;
+                let opened = RawDisk::open(self.disk, &backing)?;
+                let format = match told {
+                    None => Format::of(&backing, &opened)?,
+                    Some(told) => Format::of_word(told.as_bytes()).ok_or_else(|| {
+                        refused(format!("is based on {name}, of format {told}, which cannot be opened"))
+                    })?,
+                };
+                self.follow(&backing, opened, format, depth + 1)?
+            }
+        };
+        if matches!(format, Format::Qcow2 | Format::Vmdk) {
+            add(&mut node, "backing", backing);
+        }
+        self.files.push(file);
+        Ok(node)
+    }
+
+    /// The path that a name means in the image at `from`.
+    fn resolve(&self, from: &Path, name: &str) -> Result<PathBuf, SourceError> {
+        let refused = |why: &str| {
+            let location = from.display().to_string();
+            SourceError::Image {
+                location,
+                why: format!("needs {:?}, {why}", holdfast_proto::details::escape_line(name)),
+            }
+        };
+        let protocol =
+            name.find(':').is_some_and(|colon| !name.get(..colon).unwrap_or_default().contains('/'));
+        if protocol || name.is_empty() || name.contains('\0') {
+            return Err(refused(
+                "which is not the path of a file; only files and devices of this machine are opened",
+            ));
+        }
+        let path = folder_of(from).join(name);
+        // Links are followed first: one in the folder may lead out of it.
+        let real = path.canonicalize().map_err(|error| SourceError::open(&path, error))?;
+        if !self.allow_backing && !real.starts_with(&self.folder) {
+            return Err(refused(
+                "which is outside the image's folder; if you know that the image may use it, add --allow-backing",
+            ));
+        }
+        Ok(path)
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+fn add(node: &mut Value, key: &str, value: Value) {
+    if let Value::Object(fields) = node {
+        fields.insert(key.to_owned(), value);
+    }
+}
+
+/// How QEMU opens the bytes of a file or device.
+fn protocol(path: &Path, file: &RawDisk) -> Result<Value, SourceError> {
+    let driver = if file.is_device() { "host_device" } else { "file" };
+    let text = path.to_str().ok_or_else(|| {
+        SourceError::Argument(format!(
+            "{}: QEMU takes no path that is not valid UTF-8; rename it",
+            path.display()
+        ))
+    })?;
+    Ok(json!({ "driver": driver, "filename": text }))
+}
+
+fn names_of(file: &RawDisk, format: Format) -> Result<Names, SourceError> {
+    let found = match format {
+        Format::Qcow2 => qcow2(file)?,
+        Format::Vmdk => vmdk(file)?,
+        Format::Vpc => vhd(file)?,
+        // QEMU knows no differences in these, and refuses an image of them.
+        Format::Raw | Format::Vdi | Format::Vhdx => Ok(Names::default()),
+    };
+    found.map_err(|why| SourceError::Image { location: file.location().to_owned(), why })
+}
+
+/// Bytes of a file from `offset` on; fewer where it ends before.
+fn read(file: &RawDisk, offset: u64, len: u64) -> Result<Vec<u8>, SourceError> {
+    let len = len.min(file.size_bytes().saturating_sub(offset));
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    file.read_at(offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes_at(bytes, at).map(u32::from_be_bytes)
+}
+
+fn text(bytes: Option<&[u8]>) -> Result<String, String> {
+    let bytes = bytes.ok_or("is damaged: a name reaches beyond its header")?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| "names a file whose name is not valid UTF-8".to_owned())
+}
+
+type Found = Result<Result<Names, String>, SourceError>;
+
+/// All names are in the first cluster.
+fn qcow2(file: &RawDisk) -> Found {
+    let head = read(file, 0, 104)?;
+    let cluster_bits = be32(&head, 20).filter(|bits| (9..=21).contains(bits));
+    let Some(cluster_bits) = cluster_bits.filter(|_| head.len() == 104 && head.starts_with(b"QFI\xfb"))
+    else {
+        return Ok(Err("is damaged: it does not begin like a qcow2 image".to_owned()));
+    };
+    Ok(qcow2_names(&read(file, 0, 1 << cluster_bits)?))
+}
+
+fn qcow2_names(cluster: &[u8]) -> Result<Names, String> {
+    const EXTERNAL_DATA: u64 = 1 << 2;
+    let damaged = || "is damaged: its header is cut off".to_owned();
+    let field = |at| be32(cluster, at).ok_or_else(damaged);
+    let field64 = |at| bytes_at(cluster, at).map(u64::from_be_bytes).ok_or_else(damaged);
+    let version = field(4)?;
+    if !(2..=3).contains(&version) {
+        return Err(format!("is a qcow image of version {version}, which cannot be opened"));
+    }
+    if field(32)? != 0 {
+        return Err("is encrypted: only a machine that has the key can read the disk in it; back up the disk as that machine \
+                    sees it, or add --format raw to back up the image as it is"
+            .to_owned());
+    }
+    let (backing_at, backing_len) = (field64(8)?, field(16)?);
+    let (features, mut at) = if version == 2 { (0, 72) } else { (field64(72)?, field(100)? as usize) };
+    let (mut backing_format, mut data) = (None, None);
+    loop {
+        let (kind, len) =
+            (be32(cluster, at).unwrap_or(0), be32(cluster, at.saturating_add(4)).unwrap_or(0) as usize);
+        let body = cluster.get(at.saturating_add(8)..).and_then(|rest| rest.get(..len));
+        match kind {
+            0 => break,
+            0xE279_2ACA => backing_format = Some(text(body)?),
+            0x4441_5441 => data = Some(text(body)?),
+            _ => {}
+        }
+        at = at.saturating_add(8).saturating_add(len.saturating_add(7) & !7);
+    }
+    if features & EXTERNAL_DATA == 0 {
+        data = None;
+    } else if data.is_none() {
+        return Err("keeps its data in another file and does not say in which".to_owned());
+    }
+    let backing = (backing_at != 0)
+        .then(|| {
+            let start = usize::try_from(backing_at).map_err(|_| damaged())?;
+            text(cluster.get(start..).and_then(|rest| rest.get(..backing_len as usize)))
+        })
+        .transpose()?
+        .map(|name| (name, backing_format));
+    Ok(Names { backing, data, extents: Vec::new() })
+}
+
+/// A VMDK without a capacity is a descriptor of parts, though it begins like one of them.
+fn is_descriptor(head: &[u8]) -> bool {
+    head.starts_with(b"KDMV") && bytes_at(head, 12) == Some([0; 8])
+}
+
+/// The descriptor is the file, or lies in the first of its parts.
+fn vmdk(file: &RawDisk) -> Found {
+    let head = read(file, 0, 512)?;
+    let field = |at| bytes_at(&head, at).map_or(0, u64::from_le_bytes);
+    let (start, len, has_extents) = if head.starts_with(b"KDMV") {
+        // With a capacity, what the descriptor names is this very file, as it was called once.
+        (field(28).saturating_mul(512), field(36).saturating_mul(512), is_descriptor(&head))
+    } else if head.starts_with(b"# Disk DescriptorFile") {
+        (0, file.size_bytes(), true)
+    } else {
+        return Ok(Err("is damaged: it does not begin like a VMDK image".to_owned()));
+    };
+    if len > DESCRIPTOR_MAX {
+        return Ok(Err(format!("is damaged: its descriptor is {len} bytes long")));
+    }
+    let descriptor = read(file, start, len.max(DESCRIPTOR_MIN))?;
+    Ok(vmdk_names(&String::from_utf8_lossy(&descriptor), has_extents))
+}
+
+/// Finds at least what QEMU finds. QEMU reads parts by `scanf`, to which a line's end is a space like any other: what counts is
+/// a quotation mark after the word for a kind of part.
+fn vmdk_names(descriptor: &str, has_extents: bool) -> Result<Names, String> {
+    const KINDS: [&str; 3] = ["FLAT", "VMFS", "SPARSE"];
+    const PARENT: &str = "parentFileNameHint=\"";
+    let quoted = |at: usize| {
+        descriptor.get(at..).unwrap_or_default().split(['"', '\n', '\r', '\0']).next().unwrap_or_default()
+    };
+    let mut names = Names::default();
+    for (at, _) in descriptor.match_indices('"').filter(|_| has_extents) {
+        let before = descriptor.get(..at).unwrap_or_default().trim_end();
+        if KINDS.iter().any(|kind| before.ends_with(kind)) {
+            names.extents.push(quoted(at + 1).to_owned());
+        }
+    }
+    names.backing = descriptor.find(PARENT).map(|at| (quoted(at + PARENT.len()).to_owned(), None));
+    let parent = descriptor.find("parentCID=").and_then(|at| descriptor.get(at + 10..at + 18));
+    if names.backing.is_none() && parent.is_some_and(|parent| !parent.eq_ignore_ascii_case("ffffffff")) {
+        return Err("has only the differences to another image and does not say to which".to_owned());
+    }
+    Ok(names)
+}
+
+/// QEMU would read a VHD of differences as if what it lacks were zeros.
+fn vhd(file: &RawDisk) -> Found {
+    const DIFFERENCES: u32 = 4;
+    for at in [0, file.size_bytes().saturating_sub(512)] {
+        let footer = read(file, at, 512)?;
+        if footer.starts_with(b"conectix") && be32(&footer, 60) == Some(DIFFERENCES) {
+            return Ok(Err(
+                "has only the differences to another image, which cannot be read; merge the two".to_owned()
+            ));
+        }
+    }
+    Ok(Ok(Names::default()))
+}
+
+#[cfg(test)]
+mod tests;

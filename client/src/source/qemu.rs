@@ -1,0 +1,183 @@
+//! `qemu-nbd` as a child, which reads an image and serves the disk in it on a socket that no one else can reach.
+//!
+//! It ends with us, however we end: it exits when its last client is gone, and the kernel ends it with the thread that
+//! started it.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use holdfast_nbd::{Address, CONNECTIONS_MAX, Export, NbdError};
+use holdfast_proto::details::escape_line;
+use parking_lot::{Condvar, Mutex};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use serde_json::Value;
+
+/// The program.
+const PROGRAM: &str = "qemu-nbd";
+/// For opening an image; one of many terabytes on a slow disk has tables of gigabytes.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// Between the end of a connection and that of the child, which says why.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes kept of its standard error.
+const STDERR_MAX: usize = 2048;
+
+/// A running child. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct QemuNbd {
+    child: Mutex<Child>,
+    stderr: Arc<Stderr>,
+}
+
+/// The end of a child's standard error, once it is closed.
+#[derive(Debug, Default)]
+struct Stderr {
+    text: Mutex<Option<String>>,
+    closed: Condvar,
+}
+
+/// A folder that only this user can enter, removed when dropped.
+#[derive(Debug)]
+struct PrivateFolder(PathBuf);
+
+impl QemuNbd {
+    /// Starts to serve the disk that `node` describes, and connects to it. `direct`: past the page cache.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] only when the program is not installed; otherwise with what it said.
+    pub(super) fn serve(node: &Value, direct: bool) -> io::Result<(Self, Export)> {
+        let folder = PrivateFolder::new()?;
+        let socket = folder.0.join("nbd");
+        let mut command = Command::new(PROGRAM);
+        command.args(["--read-only", &format!("--shared={CONNECTIONS_MAX}")]);
+        if direct {
+            command.arg("--cache=none");
+        }
+        command.arg("--socket").arg(&socket).arg(format!("json:{node}"));
+        // Tokens and keys are in our environment.
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C");
+        let child = Self::start(command)?;
+        let export = child.connect(&socket)?;
+        Ok((child, export))
+    }
+
+    /// The kernel ties a child to the thread that starts it, so a thread of its own does, and lives as long.
+    fn start(mut command: Command) -> io::Result<Self> {
+        // A terminal's Ctrl-C is for us: what is under way may still be ended in order.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let ours = getpid();
+        // SAFETY: two system calls, neither of which allocates or takes a lock.
+        unsafe {
+            command.pre_exec(move || {
+                set_parent_process_death_signal(Some(Signal::KILL))?;
+                // Too late if we are gone already.
+                if getppid() == Some(ours) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+            });
+        }
+        let stderr = Arc::new(Stderr::default());
+        let (sender, receiver) = mpsc::channel();
+        let collected = Arc::clone(&stderr);
+        std::thread::Builder::new().name(PROGRAM.to_owned()).spawn(move || {
+            let mut spawned = command.spawn();
+            let pipe = spawned.as_mut().ok().and_then(|child| child.stderr.take());
+            drop(sender.send(spawned));
+            let text = pipe.map(tail).unwrap_or_default();
+            *collected.text.lock() = Some(text);
+            collected.closed.notify_all();
+        })?;
+        let child = receiver.recv().map_err(io::Error::other)??;
+        Ok(Self { child: Mutex::new(child), stderr })
+    }
+
+    /// Connects as soon as it listens.
+    fn connect(&self, socket: &Path) -> io::Result<Export> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            match Export::connect(&Address::of_socket(socket)) {
+                Ok(export) => return Ok(export),
+                Err(NbdError::Io(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(why) = self.ended(Duration::from_millis(10)) {
+                return Err(io::Error::other(why));
+            }
+            if Instant::now() > deadline {
+                let seconds = START_TIMEOUT.as_secs();
+                return Err(io::Error::other(format!("{PROGRAM} did not begin to serve within {seconds} s")));
+            }
+        }
+    }
+
+    /// What to tell of a failed read: why the child ended, if it did.
+    pub(super) fn explain(&self, error: NbdError) -> io::Error {
+        match &error {
+            NbdError::Io(_) | NbdError::Lost => {
+                self.ended(EXIT_TIMEOUT).map_or_else(|| error.into(), io::Error::other)
+            }
+            _ => error.into(),
+        }
+    }
+
+    /// Why it ended; `None` while it runs, for `within` at least.
+    fn ended(&self, within: Duration) -> Option<String> {
+        let mut text = self.stderr.text.lock();
+        if text.is_none() {
+            self.stderr.closed.wait_for(&mut text, within);
+        }
+        let text = text.clone()?;
+        // It has closed its end of the pipe: what is left of ending takes no time.
+        let status = self.child.lock().wait().ok()?;
+        let colon = if text.is_empty() { "" } else { ": " };
+        Some(format!("{PROGRAM} ended ({status}){colon}{text}"))
+    }
+}
+
+impl Drop for QemuNbd {
+    fn drop(&mut self) {
+        let mut child = self.child.lock();
+        drop(child.kill());
+        drop(child.wait());
+    }
+}
+
+/// The last of all that can be read.
+fn tail(mut from: impl io::Read) -> String {
+    let mut text = Vec::new();
+    let mut piece = [0; 512];
+    while let Ok(read) = from.read(&mut piece)
+        && read > 0
+    {
+        text.extend(piece.iter().take(read));
+        text.drain(..text.len().saturating_sub(STDERR_MAX));
+    }
+    escape_line(String::from_utf8_lossy(&text).trim()).into_owned()
+}
+
+impl PrivateFolder {
+    fn new() -> io::Result<Self> {
+        let mut number = 0;
+        loop {
+            let path = std::env::temp_dir().join(format!("holdfast-{}-{number}", std::process::id()));
+            // What is there already is not ours, whoever made it.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 10_000 => number += 1,
+                // Not an error of the kind that a missing program gives.
+                Err(error) => {
+                    return Err(io::Error::other(format!("cannot make {}: {error}", path.display())));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for PrivateFolder {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
