@@ -289,6 +289,15 @@ CREATE TABLE merged_details (
     PRIMARY KEY (session_id, position)
 ) STRICT, WITHOUT ROWID;
 
+-- What was found of a VM's run by comparing it with those before: of its disk that brought most. Statistics, in JSON.
+CREATE TABLE findings (
+    session_id  BLOB    NOT NULL PRIMARY KEY CHECK (length(session_id) = 16),
+    position    INTEGER NOT NULL,
+    finished_ms INTEGER NOT NULL,
+    found       TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX findings_by_end ON findings (finished_ms);
+
 -- Compression details of each VM in each job added up (`sqlite/details/kept.rs`), so that an overview need not read years of
 -- them. Statistics must keep no backup from being committed: nothing here refuses a value, and no reference is checked.
 CREATE TABLE detail_sums (

@@ -13,6 +13,7 @@
 //! | `process` | this process: logging, allocator, service manager |
 //! | `repository` | turns the settings into the engine's parts: volumes, catalog, keys, buckets; making a repository again |
 //! | `audit_log` | entries that peers can cause as often as they like: counted |
+//! | `findings` | what is out of line with the history of a VM: noted after each run, and listed |
 //! | `auth` | authentication: tokens, logins with a browser, what a caller may do |
 //! | `retention` | which restore points are kept and which go: policies, deleting by rules |
 //! | `activity` | what is going on: sessions, streams, who watches; their limits |
@@ -38,6 +39,7 @@ pub mod config;
 mod control;
 pub mod error;
 pub mod files;
+mod findings;
 
 mod grpc;
 pub mod http;

@@ -469,7 +469,7 @@ pub(super) struct NewPassphrase {
 #[command(after_help = "\
 Examples:
   holdfast report --since 7d
-  holdfast report --worst 10                 what takes up the most space
+  holdfast report --worst 10 --since 1d      what is out of line, and what takes up the most space
   holdfast report --totals job --since 2026-01-01
   holdfast report --format tsv > details.tsv
 
@@ -494,7 +494,8 @@ pub(super) struct Report {
     /// Format of the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
-    /// Sort by bytes stored, largest first, and show at most N rows
+    /// Tell what is out of line with the history of its VM, the worst first; then sort by bytes stored, largest first. At most N
+    /// of each. TSV and CSV, and JSON by --format, have the rows alone
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "18446744073709551615")]
     pub(super) worst: Option<u64>,
     /// Show totals for each of these; a table has totals of the repository by default

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use holdfast_proto::api::{AgentsProved, DetailRow, Items, Namespace};
+use holdfast_proto::api::{AgentsProved, DetailRow, Finding, Items, Namespace};
 use holdfast_proto::details::{self, GroupBy, Table, Totals, escape_line, sort_worst_first, totals};
 use holdfast_proto::when;
 use serde_json::{Value, json};
@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use super::Context;
 use super::args::{Format, Group, Report};
 use super::output::{draw, timestamp};
-use crate::connect::Api;
+use crate::connect::{Api, Connection};
 use crate::error::ClientError;
 use crate::repository::Reported;
+
+/// Findings shown at most: a page of the API.
+const FINDINGS_MAX: u64 = 1000;
 
 pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, ClientError> {
     let (format, group) = (report.format, report.totals);
@@ -25,7 +28,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
         ));
     }
     let layers = context.layers()?;
-    let connection = crate::connect::Connection::open(&layers.settings()?).await?;
+    let connection = Connection::open(&layers.settings()?).await?;
     let namespace = layers.namespace();
     let parameters = [
         ("namespace", namespace.as_str()),
@@ -36,10 +39,12 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
         ("until", &when::timestamp(report.until.unwrap_or(0))),
     ];
     let Reported { mut rows, accepted_changes } = crate::repository::report(&connection, &parameters).await?;
-    let agents = if context.output.json || format == Format::Table {
-        proved_by_agents(&connection.api(), &namespace).await?
-    } else {
-        Vec::new()
+    // Tables that programs read have rows alone.
+    let for_people = context.output.json || format == Format::Table;
+    let agents = if for_people { proved_by_agents(&connection.api(), &namespace).await? } else { Vec::new() };
+    let findings = match report.worst {
+        Some(count) if for_people => findings(&connection.api(), &parameters, count).await?,
+        _ => Vec::new(),
     };
     let by = group_by(group.unwrap_or(Group::Repository));
     let groups = totals(&rows, by);
@@ -52,6 +57,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
             || {
                 json!({
                     "rows": details::json(&rows),
+                    "findings": findings,
                     "totals": totals_json(&groups),
                     "accepted_changes": accepted_changes,
                     "proved_only_by_agents": agents.iter().map(agents_json).collect::<Vec<_>>(),
@@ -69,7 +75,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
         Format::Table if rows.is_empty() => "No runs match.".to_owned(),
         Format::Table => {
             let totals = draw(&Table::of_totals(&groups, group_name(by)));
-            format!("{}\n\nTotals\n{totals}", draw(&Table::of_rows(&rows)))
+            format!("{}{}\n\nTotals\n{totals}", findings_text(&findings), draw(&Table::of_rows(&rows)))
         }
     };
     context.output.text(&text)?;
@@ -78,6 +84,24 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
         accepted_texts(&rows, &accepted_changes).iter().for_each(|text| context.output.note(text));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs out of line with the history of their VM or job that a report is of, the worst ones.
+async fn findings(api: &Api, parameters: &[(&str, &str)], count: u64) -> Result<Vec<Finding>, ClientError> {
+    let limit = count.clamp(1, FINDINGS_MAX).to_string();
+    let question: Vec<_> = parameters.iter().copied().chain([("limit", limit.as_str())]).collect();
+    let found: Items<Finding> = api.get(&["findings"], &question).await?;
+    Ok(found.items)
+}
+
+/// A line for each finding and one for what it comes from, before the table.
+fn findings_text(findings: &[Finding]) -> String {
+    let lines = findings.iter().map(|found| {
+        let [text, cause] = [&found.text, &found.cause].map(|text| escape_line(text));
+        format!("{text}\n  {cause}\n")
+    });
+    let lines: String = lines.collect();
+    if lines.is_empty() { lines } else { format!("{lines}\n") }
 }
 
 /// A line for each restore point among the rows that has less than the one before.

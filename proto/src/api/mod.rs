@@ -3,6 +3,7 @@
 
 mod backups;
 mod details;
+mod findings;
 mod namespaces;
 mod points;
 mod policies;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use backups::{Backup, BackupDisk, PointPlaces, RestoreCommand, Verify};
 pub use details::{DetailBatch, DetailFigures, DetailRow, RowStatus};
+pub use findings::{Figures, Finding, FindingKind};
 pub use namespaces::{AgentsProved, Namespace, Quota, Usage};
 pub use points::{
     ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints,

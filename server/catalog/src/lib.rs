@@ -57,18 +57,19 @@ pub use limits::{
     AHEAD_MS, ARCHIVE_DAYS_MAX, ATTRIBUTED_GROUPS_MAX, AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX,
     AUDIT_WINDOW_MS, BACKUPS_PER_PAGE_MAX, COMMIT_NUMBER_MAX, DAY_GROUPS_MAX, DEFAULT_NAMESPACE,
     DETAILS_PER_PAGE_MAX, EXPIRING_PAYLOAD_MAX_BYTES, EXPIRING_PER_TOKEN_MAX, FAILED_ROWS_PER_VM_MAX,
-    HISTORY_MAX, INTEGRITY_PROBLEMS_MAX, JOBS_PER_NAMESPACE_MAX, LISTED_RANGES_MAX, LOCK_CLOCK_CATCH_UP,
-    LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, REPORT_PAGE_MAX, REPOSITORY_FORMAT, RETENTION_IDS_MAX,
-    RUNS_LISTED_MAX, SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, SEARCH_MAX_BYTES, TASK_LINES_MAX,
-    TASK_TEXT_MAX_BYTES, TOKEN_TOUCH_INTERVAL_MS, TREND_POINTS, UNFINISHED_TASKS_MAX,
+    FINDINGS_LISTED_MAX, HISTORY_MAX, INTEGRITY_PROBLEMS_MAX, JOBS_PER_NAMESPACE_MAX, LISTED_RANGES_MAX,
+    LOCK_CLOCK_CATCH_UP, LOCK_DAYS_MAX, POLICIES_PER_NAMESPACE_MAX, REPORT_PAGE_MAX, REPOSITORY_FORMAT,
+    RETENTION_IDS_MAX, RUNS_LISTED_MAX, SCHEDULE_MARKS_MAX, SCHEDULE_TEXT_MAX_BYTES, SEARCH_MAX_BYTES,
+    TASK_LINES_MAX, TASK_TEXT_MAX_BYTES, TOKEN_TOUCH_INTERVAL_MS, TREND_POINTS, UNFINISHED_TASKS_MAX,
     VERIFICATIONS_PER_BACKUP_MAX, VMS_PER_NAMESPACE_MAX,
 };
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
 pub use reports::{
-    BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailSort, DetailTotals, DiskOverview, DiskQuery,
-    JobOverview, LastRun, LatestBackup, NamespaceOverview, NotAColumn, ProtectedDay, RepositoryOverview,
-    SortOrder, SortedRows, TotalsBy, TotalsOrder, TotalsSort, VmOverview, VmQuery, VmSort, WindowTotals,
+    Amounts, BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailSort, DetailTotals, DiskOverview,
+    DiskQuery, FindingRow, JobOverview, LastRun, LatestBackup, NamespaceOverview, NotAColumn, ProtectedDay,
+    RepositoryOverview, RunSums, SortOrder, SortedRows, TotalsBy, TotalsOrder, TotalsSort, VmOverview,
+    VmQuery, VmSort, WindowTotals,
 };
 pub use rows::{
     AgentsProof, AgentsProofs, Attempt, AttributedBy, AttributedDay, AttributedGroup, AttributionRecord,

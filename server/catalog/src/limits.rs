@@ -101,8 +101,11 @@ pub const REPORT_PAGE_MAX: u32 = 2000;
 /// Runs that [`crate::Catalog::detail_totals`] lists at most: some 20 MB. Who wants others filters.
 pub const RUNS_LISTED_MAX: usize = 20_000;
 
-/// Points of a trend, and earlier rows of a history, at most.
-pub const HISTORY_MAX: u32 = 100;
+/// Points of a trend, and earlier rows or runs of a history, at most.
+pub const HISTORY_MAX: u32 = 128;
+
+/// Findings listed at most, the latest: some 8 MB.
+pub const FINDINGS_LISTED_MAX: u32 = 10_000;
 
 /// A time so much later than now was told by a clock that was ahead, and does not count as the latest. Clocks that are right
 /// differ by less.

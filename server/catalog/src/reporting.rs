@@ -1,13 +1,13 @@
 //! Reports: compression details, what they add up to, and overviews, asked of the catalog.
 
 use crate::reports::{
-    BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailTotals, DiskOverview, DiskQuery, JobOverview,
-    NamespaceOverview, ProtectedDay, RepositoryOverview, SortOrder, SortedRows, TotalsBy, TotalsOrder,
-    VmOverview, VmQuery,
+    BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailTotals, DiskOverview, DiskQuery, FindingRow,
+    JobOverview, NamespaceOverview, ProtectedDay, RepositoryOverview, RunSums, SortOrder, SortedRows,
+    TotalsBy, TotalsOrder, VmOverview, VmQuery,
 };
 use crate::sqlite::connection::open_reader;
 use crate::sqlite::details::sorted::{self, AllSorted};
-use crate::sqlite::details::{self, days, history, protected, totals};
+use crate::sqlite::details::{self, days, findings, history, protected, totals};
 use crate::sqlite::select::Window;
 use crate::sqlite::{self, BUSY_TIMEOUT, Catalog};
 use crate::{DetailFilter, DetailRow, GoOn, Page, PageRequest, Result, SpaceDay, validate};
@@ -72,6 +72,32 @@ impl Catalog {
         validate::history(limit)?;
         validate::report_page(u32::try_from(entries.len()).unwrap_or(u32::MAX))?;
         self.report(|c| entries.iter().map(|entry| history::before(c, entry, limit)).collect())
+    }
+
+    /// Up to `limit` runs of the VM that a session backed up, oldest first and that one last; none when it made no restore
+    /// point. `Invalid`: `limit` is above [`crate::HISTORY_MAX`].
+    pub fn runs_up_to(&self, session: SessionId, limit: u32) -> Result<Vec<RunSums>> {
+        validate::history(limit)?;
+        // A commit is answered after it, which must not wait for reports.
+        self.look_up(|c| findings::runs(c, session, limit))
+    }
+
+    /// Keeps what was found of a session, as text of the caller's, in place of what was found of it before.
+    pub fn record_finding(&self, session: SessionId, found: &str) -> Result<()> {
+        self.write(|tx| findings::record(tx, session, found))
+    }
+
+    /// What was found of each of these rows.
+    pub fn findings_of(&self, entries: &[DetailEntry]) -> Result<Vec<Option<String>>> {
+        self.report(|c| {
+            entries.iter().map(|entry| findings::of_row(c, entry.session, entry.position)).collect()
+        })
+    }
+
+    /// What was found of the rows that match, the latest [`crate::FINDINGS_LISTED_MAX`], latest first.
+    pub fn findings(&self, filter: &DetailFilter) -> Result<Vec<FindingRow>> {
+        validate::detail_filter(filter)?;
+        self.report(|c| findings::list(c, filter))
     }
 
     /// A page of the sums over the rows that match, sorted, and how many groups there are. Groups that compare

@@ -22,6 +22,7 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::auth::tokens::namespace_names;
 use crate::error::ServiceError;
+use crate::findings;
 use crate::grpc::call::{Stage, caller, own_session, parse_id, shown};
 use crate::grpc::calls::Call;
 use crate::grpc::ingest::{self, Lanes};
@@ -160,6 +161,7 @@ impl Backup for BackupService {
                 app.engine.commit(session).map_err(|error| commit_refused(app, caller, session, error))?;
             app.activity.sessions.ended(session);
             app.metrics.backup_done(session, &details);
+            findings::note(app.catalog(), session);
             app.activity.note(Change::Backup);
             let details = serde_json::to_string(&details).map_err(ServiceError::defect)?;
             Ok(v1::CommitResponse { backup_id, details })

@@ -301,6 +301,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     get("/details/totals", REPORT),
     get("/details/{id}", REPORT),
     get("/totals", REPORT),
+    get("/findings", REPORT),
     get("/series", REPORT),
     get("/capacity", Access::Whole(Action::Report)),
     get("/activity", REPORT),

@@ -1,11 +1,11 @@
 //! Describes in sentences what happened in one run of one disk.
 
 use holdfast_engine::ExtentHistory;
-use holdfast_proto::api::{DetailRow, RowStatus};
+use holdfast_proto::api::{DetailRow, Finding, FindingKind, RowStatus};
 use holdfast_proto::details::bytes;
 use holdfast_proto::when::timestamp;
 
-use super::flags::{Usual, much_new, retried};
+use super::findings::DiskPast;
 use super::{factor, percent, ratio};
 
 /// From this share on, something applies to most of it.
@@ -17,15 +17,14 @@ const WORD_MIN_BYTES: u64 = 16 << 20;
 /// Data with a lower factor does not compress.
 const INCOMPRESSIBLE_FACTOR: f64 = 1.1;
 
-/// Local compression is worse than usual when it fell to this share.
-const COMPRESSES_WORSE_SHARE: f64 = 0.7;
-
-/// Sentences, the most important first. `first`: the repository has no earlier run of this disk. `left`: bytes of what its run
-/// stored in vain that are still there.
+/// Sentences, the most important first. `found`: what was found of the VM's run, if anything; else what was found of the disk
+/// counts. `first`: the repository has no earlier run of this disk. `left`: bytes of what its run stored in vain that are still
+/// there.
 pub(crate) fn explain(
     row: &DetailRow,
     first: bool,
-    usual: Option<&Usual>,
+    found: Option<&Finding>,
+    past: &DiskPast,
     extents: Option<&ExtentHistory>,
     left: u64,
 ) -> Vec<String> {
@@ -33,21 +32,30 @@ pub(crate) fn explain(
     if row.status != RowStatus::Done {
         sentences.push(unfinished(row, left));
     }
-    sentences.extend(retried(row).map(|text| format!("{text}.")));
+    if row.retried_post_lc > 0 {
+        let stored = bytes(row.retried_post_lc);
+        sentences.push(format!("The attempts before it stored {stored}, which its factors count."));
+    }
+    let found = found.or(past.finding.as_ref()).filter(|found| !is_told_anyway(found.kind));
     if first {
         sentences.push(first_run(row));
-    } else if let Some(usual) = usual {
-        sentences.extend(amount(row, usual));
+    } else if let Some(Finding { text, cause, .. }) = found {
+        sentences.push(format!("{text}."));
+        sentences.push(cause.clone());
     }
     if row.new_bytes > 0 && !first {
         sentences.extend(extents.and_then(place));
     }
-    sentences.extend(compression(row, usual));
+    sentences.extend(compression(row, past, found));
     sentences.extend(reading(row, first));
     if sentences.is_empty() {
-        sentences.push(nothing_unusual(usual));
+        sentences.push(nothing_unusual(past));
     }
     sentences
+}
+
+const fn is_told_anyway(kind: FindingKind) -> bool {
+    matches!(kind, FindingKind::Failed | FindingKind::Retried | FindingKind::FirstFull)
 }
 
 fn unfinished(row: &DetailRow, left: u64) -> String {
@@ -81,21 +89,6 @@ fn first_run(row: &DetailRow) -> String {
         "This is the first run of this disk, so all of its {} had to be processed{known}.",
         bytes(row.bytes)
     )
-}
-
-fn amount(row: &DetailRow, usual: &Usual) -> Option<String> {
-    if let Some(text) = much_new(row, usual) {
-        return Some(format!("{text} (median of the last {} runs).", usual.rows));
-    }
-    let (now, then) = (row.factors().total?, usual.total_factor?);
-    (now <= then * MOSTLY && row.post_lc >= WORD_MIN_BYTES).then(|| {
-        format!(
-            "Its total factor is {} instead of the usual {} (median of the last {} runs).",
-            factor(now),
-            factor(then),
-            usual.rows
-        )
-    })
 }
 
 /// Where on the disk the changes are.
@@ -134,20 +127,17 @@ fn place(extents: &ExtentHistory) -> Option<String> {
     })
 }
 
-fn compression(row: &DetailRow, usual: Option<&Usual>) -> Option<String> {
+/// Of what is no finding: data that never compressed, or too little of it to matter.
+fn compression(row: &DetailRow, past: &DiskPast, found: Option<&Finding>) -> Option<String> {
     let local = row.factors().local.filter(|_| row.new_bytes >= WORD_MIN_BYTES)?;
-    let before = usual.and_then(|usual| usual.local_factor);
-    let worse = before.is_some_and(|before| local <= before * COMPRESSES_WORSE_SHARE);
-    let instead =
-        before.map(|before| format!(" instead of the usual {}", factor(before))).unwrap_or_default();
-    if local < INCOMPRESSIBLE_FACTOR && (worse || before.is_none()) {
-        return Some(format!(
-            "The new data hardly compresses ({}{instead}): it is probably already encrypted or compressed, like \
-             media files, archives and encrypted databases.",
+    let is_new = past.usual.and_then(|usual| usual.local_factor).is_none();
+    (local < INCOMPRESSIBLE_FACTOR && is_new && found.is_none()).then(|| {
+        format!(
+            "The new data hardly compresses ({}): it is probably already encrypted or compressed, like media files, archives \
+             and encrypted databases.",
             factor(local)
-        ));
-    }
-    worse.then(|| format!("The new data compresses worse than usual: {}{instead}.", factor(local)))
+        )
+    })
 }
 
 /// Returns true if the whole disk was read although little of it had changed.
@@ -165,27 +155,52 @@ fn reading(row: &DetailRow, first: bool) -> Option<String> {
     })
 }
 
-fn nothing_unusual(usual: Option<&Usual>) -> String {
-    match usual {
-        Some(usual) => {
-            let then = usual
-                .total_factor
-                .map(|f| format!(" and a total factor of {}", factor(f)))
-                .unwrap_or_default();
-            format!(
-                "Nothing unusual: the median of the last {} runs is {} of new data{then}.",
-                usual.rows,
-                bytes(usual.new_bytes)
-            )
-        }
-        None => "Nothing stands out. After a few more runs of this disk they can be compared.".to_owned(),
-    }
+fn nothing_unusual(past: &DiskPast) -> String {
+    let Some(usual) = past.usual else {
+        return "Nothing stands out. After a week of runs of this disk they can be compared.".to_owned();
+    };
+    let then =
+        usual.total_factor.map(|f| format!(" and a total factor of {}", factor(f))).unwrap_or_default();
+    format!(
+        "Nothing unusual: the median of the last {} runs is {} of new data{then}.",
+        past.runs,
+        bytes(usual.new_bytes)
+    )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::flags::tests::{MIB, done};
+pub(super) mod tests {
     use super::*;
+
+    pub(crate) const MIB: u64 = 1 << 20;
+
+    const DAY_MS: i64 = 86_400_000;
+
+    /// A done row of a disk of 10 GiB with that much new, stored at half.
+    pub(crate) fn done(new_mib: u64) -> DetailRow {
+        let (bytes, new_bytes) = (10_240 * MIB, new_mib * MIB);
+        DetailRow {
+            job: "nightly".into(),
+            vm: "db".into(),
+            disk: "sda".into(),
+            status: RowStatus::Done,
+            started_ms: 1_795_000_000_000,
+            finished_ms: 1_795_000_600_000,
+            virtual_bytes: 2 * bytes,
+            bytes,
+            read_bytes: new_bytes,
+            new_bytes,
+            unchanged_bytes: bytes - new_bytes,
+            post_lc: new_bytes / 2,
+            ..DetailRow::default()
+        }
+    }
+
+    /// The nights before, each with 100 MiB new.
+    pub(crate) fn past(nights: i64) -> Vec<DetailRow> {
+        let night = |ago: i64| DetailRow { started_ms: done(0).started_ms - ago * DAY_MS, ..done(100) };
+        (1..=nights).rev().map(night).collect()
+    }
 
     const EXTENTS: ExtentHistory = ExtentHistory {
         total: 2560,
@@ -199,7 +214,8 @@ mod tests {
     };
 
     fn said(row: &DetailRow, earlier: &[DetailRow], extents: Option<ExtentHistory>) -> String {
-        explain(row, earlier.is_empty(), Usual::of(earlier).as_ref(), extents.as_ref(), u64::MAX).join("\n")
+        let past = DiskPast::of(row, earlier);
+        explain(row, earlier.is_empty(), None, &past, extents.as_ref(), u64::MAX).join("\n")
     }
 
     #[track_caller]
@@ -211,12 +227,13 @@ mod tests {
 
     #[test]
     fn where_new_data_lies() {
-        let earlier = [done(270), done(270), done(270)];
+        let earlier = past(10);
         let first_time = said(&done(3277), &earlier, Some(EXTENTS));
         assert_says(
             &first_time,
             &[
-                "12 × the usual",
+                "205× → 6.2×, 1.55 GiB more than usual",
+                "compresses as before",
                 "800 of 2560",
                 "since the backup of 2026-11-18",
                 "(700) had not changed",
@@ -238,25 +255,26 @@ mod tests {
 
     #[test]
     fn data_that_does_not_compress() {
-        let earlier = [done(100), done(100), done(100)];
-        let sealed = DetailRow { post_lc: 100 * MIB, ..done(100) };
+        let sealed = DetailRow { post_lc: 300 * MIB, ..done(300) };
         assert_says(
-            &said(&sealed, &earlier, None),
-            &["hardly compresses (1.0× instead of the usual 2.0×)", "encrypted"],
+            &said(&sealed, &past(10), None),
+            &["As much is new as usual, but it compresses 1.0× instead of 2.0×"],
         );
-        let worse = DetailRow { post_lc: 75 * MIB, ..done(100) };
-        assert_says(&said(&worse, &earlier, None), &["compresses worse than usual: 1.3×"]);
-        let always = vec![sealed.clone(); 3];
-        assert!(!said(&sealed, &always, None).contains("compress"), "as ever");
+        assert_says(&said(&sealed, &past(3), None), &["hardly compresses (1.0×)", "encrypted"]);
+        let found = DiskPast::of(&sealed, &past(10)).finding.unwrap();
+        let of_vm = Finding { text: "nightly/db: something".into(), ..found };
+        let said_of = |kind| {
+            let found = Finding { kind, ..of_vm.clone() };
+            explain(&done(100), false, Some(&found), &DiskPast::default(), None, 0).join("\n")
+        };
+        assert_says(&said_of(FindingKind::Compression), &["nightly/db: something.", "As much is new"]);
+        assert!(!said_of(FindingKind::Retried).contains("something"), "the row says it");
     }
 
     #[test]
     fn reading_for_nothing() {
         let row = DetailRow { read_bytes: 10_240 * MIB, ..done(100) };
-        assert_says(
-            &said(&row, &[done(100), done(100), done(100)], None),
-            &["read everything (10.0 GiB)", "over 99 %"],
-        );
+        assert_says(&said(&row, &past(10), None), &["read everything (10.0 GiB)", "over 99 %"]);
         assert!(!said(&row, &[], None).contains("read everything"), "a first run must");
     }
 
@@ -272,13 +290,10 @@ mod tests {
             &said(&failed, &[done(1)], None),
             &["no restore point", "cut off. It stored 50.0 MiB, which later runs can use while it is there"],
         );
-        let left = |left| explain(&failed, false, None, None, left).remove(0);
+        let left = |left| explain(&failed, false, None, &DiskPast::default(), None, left).remove(0);
         assert_says(&left(20 * MIB), &["It stored 50.0 MiB, of which at most 20.0 MiB are still there"]);
         assert_says(&left(0), &["It stored 50.0 MiB, of which nothing is known to be left."]);
-        assert_says(
-            &said(&done(100), &[done(90), done(100), done(110)], None),
-            &["Nothing unusual", "100 MiB"],
-        );
+        assert_says(&said(&done(100), &past(10), None), &["Nothing unusual", "100 MiB"]);
         assert_says(&said(&done(100), &[done(100)], None), &["Nothing stands out"]);
     }
 }

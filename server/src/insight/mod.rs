@@ -1,8 +1,8 @@
-//! Figures in words: number words, what is lost, what only agents can prove. Below: unusual runs ([`flags`]) and why they
-//! are ([`explain`]), and when the repository will be full ([`forecast`]). Pure functions of rows, without I/O.
+//! Figures in words: number words, what is lost, what only agents can prove. Below: unusual runs ([`findings`]), what
+//! happened in one ([`explain`]), and when the repository will be full ([`forecast`]). Pure functions of rows, without I/O.
 
 pub(crate) mod explain;
-pub(crate) mod flags;
+pub(crate) mod findings;
 pub(crate) mod forecast;
 
 use holdfast_engine::catalog::{AgentsProofs, DamagedDisk};
@@ -12,11 +12,6 @@ use holdfast_proto::when::timestamp;
 /// "2.6×", "130×".
 fn factor(factor: f64) -> String {
     if factor < 100.0 { format!("{factor:.1}×") } else { format!("{factor:.0}×") }
-}
-
-/// "12 ×", "4.5 ×".
-fn times(times: f64) -> String {
-    if times < 10.0 { format!("{times:.1} ×") } else { format!("{times:.0} ×") }
 }
 
 /// A share of something in whole percent, never rounded to 0 or 100 when it is not.

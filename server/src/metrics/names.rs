@@ -278,6 +278,8 @@ metrics! {
         "Runs on record";
     JOB_FAILING_VMS = Gauge Count "holdfast_job_failing_vms" ["namespace", "backup_job"]
         "VMs that failed in the job, in whole or in part, since they were last backed up as a whole; removed ones left out";
+    JOB_REGRESSION = Gauge Count "holdfast_job_dedupe_regression" ["namespace", "backup_job"]
+        "How many times as large the total factor of the job's worst VM usually is, of runs that ended in the last 24 hours and stored more than usual; 1 if none did";
     RUNS_DAY = Gauge Count "holdfast_runs_last_day" ["outcome"]
         "Runs that ended in the last 24 hours, by outcome: done, partly (some disks failed) or failed";
 

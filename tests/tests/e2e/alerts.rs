@@ -145,6 +145,13 @@ const CASES: &[Case] = &[
         &["20m", "200m"],
     ),
     case(
+        "HoldfastDedupesWorse",
+        "1m",
+        &[(r#"holdfast_job_dedupe_regression{namespace="n",backup_job="j"}"#, "1x3 6x19 1x120")],
+        "10m",
+        &["1m", "60m"],
+    ),
+    case(
         "HoldfastScheduleSkipped",
         "5m",
         &[(r#"holdfast_schedules_skipped_total{kind="reclaim"}"#, "0x47 1x1000")],

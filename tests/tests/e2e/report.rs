@@ -92,6 +92,30 @@ fn the_worst_comes_first() {
 }
 
 #[test]
+fn what_is_out_of_line_is_told_before_the_worst_rows() {
+    let (_folder, _server, agent) = three_runs();
+    let told = |args: &[&str]| agent.run(&[&["report", "--worst"], args].concat()).ok();
+    let lines = [
+        "nightly/db: first backup of 14.0 MiB, of which 0 % was stored already",
+        "  There was no restore point of it to build on.",
+        "hourly/web: first backup of 2.00 MiB, of which 100 % was stored already",
+    ];
+    let text = told(&[]).text();
+    assert!(text.starts_with(&lines.join("\n")), "{text}");
+    assert!(text.contains("post_lc"), "the rows follow\n{text}");
+    let one = told(&["1"]).text();
+    assert!(one.starts_with(lines[0]) && !one.contains(lines[2]), "{one}");
+    assert!(told(&["--vm", "web"]).text().starts_with(lines[2]));
+    assert!(!told(&["--since", "2999-01-01"]).text().contains("first backup"));
+    assert!(told(&["--format", "tsv"]).text().starts_with(HEADER), "programs read rows alone");
+    let summary = told(&["--json"]).summary();
+    let found = summary["findings"].as_array().unwrap();
+    assert_eq!(found.len(), 2, "{summary}");
+    assert_eq!((&found[0]["kind"], &found[0]["vm"]), (&"first_full".into(), &"db".into()));
+    assert!(!agent.run(&["report"]).ok().text().contains("first backup"), "asked for only");
+}
+
+#[test]
 fn the_table_is_for_people_and_has_totals() {
     let (_folder, _server, agent) = three_runs();
     let text = agent.run(&["report"]).ok().text();

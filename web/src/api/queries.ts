@@ -59,7 +59,7 @@ export const ONCE = { refetchInterval: false, refetchOnWindowFocus: false } as c
 
 /** First words of the keys that an event's `what` makes stale. */
 const STALE_BY: Record<ChangedSubject, readonly string[]> = {
-  details: ["details", "detail", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage", "damage"],
+  details: ["details", "detail", "findings", "groups", "series", "totals", "vms", "vm", "jobs", "capacity", "storage", "damage"],
   backups: ["backups", "vms", "vm", "namespaces", "totals", "capacity", "storage", "jobs", "damage", "attribution"],
   tokens: ["tokens", "audit", "namespaces"],
   tasks: ["tasks", "task", "schedules", "policies", "thaw"],
@@ -134,6 +134,7 @@ export const useVm = (namespace: string, vm: string) =>
   });
 export const useSeries = (query: QueryOf<"/series">) => useGet("series", "/series", query);
 export const useDetails = (query: QueryOf<"/details">) => useGet("details", "/details", query);
+export const useFindings = (query: QueryOf<"/findings">) => useGet("findings", "/findings", query);
 export const useGroups = (query: QueryOf<"/details/totals">) => useGet("groups", "/details/totals", query);
 export const useDetail = (id: string) =>
   useQuery({

@@ -1,6 +1,6 @@
 /** States as an icon and a word; the colour only repeats what they say. */
 
-import type { Flag, FlagKind, Hold, RowStatus, TaskStatus, Verify } from "../api/schema";
+import type { Finding, FindingKind, Hold, RowStatus, TaskStatus, Verify } from "../api/schema";
 import { bytes, exactBytes } from "../format/bytes";
 import { localDay, minute, relative } from "../format/time";
 import { Icon, type IconName } from "./icons";
@@ -42,27 +42,33 @@ export function StatusBadge({ status }: { status: RowStatus }) {
   );
 }
 
-const FLAGS: Record<FlagKind, [Tone, IconName, string]> = {
-  factor_drop: ["warn", "drop", "factor dropped"],
-  much_new: ["warn", "rise", "much new data"],
+const FINDINGS: Record<FindingKind, [Tone, IconName, string]> = {
+  incompressible: ["bad", "rise", "incompressible"],
+  rewritten: ["warn", "rise", "rewritten"],
+  more_new: ["warn", "rise", "more new data"],
+  no_duplicates: ["warn", "drop", "no duplicates"],
+  compression: ["warn", "drop", "compresses worse"],
   retried: ["warn", "drop", "retried"],
   failed: ["bad", "fail", "failed"],
+  read_again: ["quiet", "clock", "read again"],
+  first_full: ["quiet", "check", "first backup"],
+  clones: ["quiet", "check", "clones"],
 };
 
-/** Why a row is marked, in two words; the sentence is in the tooltip. */
-export function FlagBadge({ flag }: { flag: Flag }) {
-  const [tone, icon, word] = FLAGS[flag.kind];
+/** What was found, in two words; the sentences are in the tooltip. */
+export function FindingBadge({ finding }: { finding: Finding }) {
+  const [tone, icon, word] = FINDINGS[finding.kind];
   return (
-    <span className={`badge badge-${tone}`} data-term="flag" data-exact={flag.text}>
+    <span className={`badge badge-${tone}`} data-term="finding" data-exact={`${finding.text}. ${finding.cause}`}>
       <Icon name={icon} />
       {word}
     </span>
   );
 }
 
-/** The flag where there is only room for an icon: in the column that stays in view. */
-export function FlagMark({ flag }: { flag: Flag }) {
-  const [tone, icon, word] = FLAGS[flag.kind];
+/** The finding where there is only room for an icon: in the column that stays in view. */
+export function FindingMark({ finding }: { finding: Finding }) {
+  const [tone, icon, word] = FINDINGS[finding.kind];
   return (
     <span className={`flag-mark flag-${tone}`}>
       <Icon name={icon} />

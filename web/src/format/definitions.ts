@@ -99,9 +99,9 @@ export const DEFINITIONS = define({
     text: "Total factor of this disk's latest runs (at most 12), oldest on the left; gaps are runs that stored nothing.",
     unit: "×",
   },
-  flag: {
-    label: "Flag",
-    text: "Set when a run failed, when its total factor fell far below the disk's history, when much more data than usual was new, or when attempts before it failed.",
+  finding: {
+    label: "Finding",
+    text: "Set when a run failed, when attempts before it did, when it was the first, or when it is out of line with the runs of its VM before it; then at the disk that brought most.",
   },
   rows: { label: "Disk runs", text: "Rows in this group: one per disk and run.", unit: "rows" },
   failed: { label: "Failed", text: "Rows that ended without a restore point.", unit: "rows" },

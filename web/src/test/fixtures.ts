@@ -1,6 +1,6 @@
 /** Answers of a server, as the API describes them. */
 
-import type { Backup, DetailItem, Session } from "../api/schema";
+import type { Backup, DetailItem, Finding, Session } from "../api/schema";
 
 export const session = (changes: Partial<Session> = {}): Session => ({
   name: "first",
@@ -55,10 +55,26 @@ export function detailRow(index: number, changes: Partial<DetailItem> = {}): Det
     waiting_ms: 500,
     error: "",
     trend: [15.5, null, 16],
-    flag: null,
+    finding: null,
     ...changes,
   };
 }
+
+export const finding = (changes: Partial<Finding> = {}): Finding => ({
+  namespace: "default",
+  job: "nightly",
+  vm: "db",
+  kind: "incompressible",
+  since: "2026-11-17T22:00:00.000Z",
+  until: "2026-11-20T22:01:30.500Z",
+  runs: 4,
+  usual: { new_bytes: 1_073_741_824, stored_bytes: 536_870_912, total_factor: 12, local_factor: 2 },
+  now: { new_bytes: 90_194_313_216, stored_bytes: 90_194_313_216, total_factor: 2.1, local_factor: 1 },
+  more_bytes: 90_194_313_216,
+  text: "nightly/db: 12.0× → 2.1×, 84.0 GiB more than usual, since Tuesday",
+  cause: "Much is new and hardly compresses.",
+  ...changes,
+});
 
 /** A restore point, taken so many days before the end of 2026-11-20. */
 export const backup = (index: number, changes: Partial<Backup> = {}): Backup => ({

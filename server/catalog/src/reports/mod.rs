@@ -11,6 +11,7 @@
 //! - Every list is bounded: a page by its limit, a series by its days and groups, a search by its length.
 
 mod overviews;
+mod runs;
 mod sort;
 
 use std::fmt;
@@ -24,6 +25,7 @@ pub use overviews::{
     BackupCost, ContainerTotals, DiskOverview, DiskQuery, JobOverview, LastRun, LatestBackup,
     NamespaceOverview, RepositoryOverview, VmOverview, VmQuery, VmSort, WindowTotals,
 };
+pub use runs::{Amounts, FindingRow, RunSums};
 pub use sort::{DetailSort, NotAColumn, SortOrder, TotalsOrder, TotalsSort};
 
 /// A row of compression details with its name.

@@ -10,7 +10,7 @@ use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{DetailEntry, DetailFilter, PageRequest, SortOrder};
 use holdfast_engine::ids::{NamespaceId, SessionId};
 use holdfast_proto::ErrorCode;
-use holdfast_proto::api::{DetailBatch, DetailFigures, DetailRow, Line, RowStatus};
+use holdfast_proto::api::{DetailBatch, DetailFigures, DetailRow, Finding, Line, RowStatus};
 use holdfast_proto::details::names;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::error::ServiceError;
+use crate::findings;
 use crate::http::HttpState;
 use crate::http::access::Identity;
 use crate::http::bounds::{BATCH_ROWS, DETAILS_PAGE, EXTENT_HISTORY};
@@ -27,7 +28,7 @@ use crate::http::query::{AsLines, At, Params, limit, order, text};
 use crate::http::rest::filter::{Filter, detail_query};
 use crate::http::rest::wire::{Items, time};
 use crate::insight::explain::explain;
-use crate::insight::flags::{FlagKind, LOOK_BACK, Usual, flag};
+use crate::insight::findings::{DiskPast, PAST_RUNS, of_row};
 
 detail_query!(DetailsQuery {
     /// A column of the report, with `-` in front for largest first; rows without a value come last [default: started]
@@ -43,7 +44,7 @@ detail_query!(DetailsQuery {
 });
 
 /// Runs that a trend shows.
-const TREND_POINTS: usize = LOOK_BACK as usize;
+const TREND_POINTS: u32 = 12;
 
 /// One disk in one run: the columns of `holdfast report`, and more
 #[derive(Debug, Serialize, ToSchema)]
@@ -56,25 +57,9 @@ pub(super) struct DetailItem {
     figures: DetailFigures,
     /// Total factors of the disk's last runs, this one last; null: nothing was stored
     trend: Vec<Option<f64>>,
-    /// What differs from the disk's history; null: nothing
-    flag: Option<Flag>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-struct Flag {
-    kind: Kind,
-    /// One sentence
-    text: String,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = FlagKind)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    Failed,
-    MuchNew,
-    FactorDrop,
-    Retried,
+    /// Why there is no restore point, what was stored in vain, or what is out of line with the VM's history, with the
+    /// disk that brought most; null: nothing
+    finding: Option<Finding>,
 }
 
 /// Compression details: one row per run and disk
@@ -164,14 +149,15 @@ fn page(
     limit: u32,
 ) -> Result<Items<DetailItem>, ServiceError> {
     let (entries, total) = app.catalog().details_sorted(filter, order, offset, limit)?;
-    let histories = app.catalog().detail_histories(&entries, LOOK_BACK)?;
+    let histories = app.catalog().detail_histories(&entries, TREND_POINTS)?;
+    let found = findings::of_rows(app.catalog(), &entries);
     if histories.len() != entries.len() {
         let (found, wanted) = (histories.len(), entries.len());
         return Err(ServiceError::defect(format!("{found} histories of {wanted} rows")));
     }
-    let items = entries.into_iter().zip(histories).map(|(entry, earlier)| {
+    let items = entries.into_iter().zip(histories).zip(found).map(|((entry, earlier), found)| {
         let id = row_id(&entry);
-        item(id, entry.row, &earlier)
+        item(id, entry.row, &earlier, found)
     });
     Ok(Items { items: items.collect(), total, offset })
 }
@@ -181,20 +167,12 @@ fn row_id(entry: &DetailEntry) -> String {
 }
 
 /// A row beside the earlier rows of its disk, oldest first.
-fn item(id: String, row: DetailRow, earlier: &[DetailRow]) -> DetailItem {
-    let flag = flag(&row, Usual::of(earlier).as_ref()).map(|flag| Flag {
-        kind: match flag.kind {
-            FlagKind::Failed => Kind::Failed,
-            FlagKind::MuchNew => Kind::MuchNew,
-            FlagKind::FactorDrop => Kind::FactorDrop,
-            FlagKind::Retried => Kind::Retried,
-        },
-        text: flag.text,
-    });
+fn item(id: String, row: DetailRow, earlier: &[DetailRow], found: Option<Finding>) -> DetailItem {
     // This run is the last point of the trend.
-    let before = earlier.iter().skip(earlier.len().saturating_sub(TREND_POINTS - 1));
+    let before = earlier.iter().skip(earlier.len().saturating_sub(TREND_POINTS as usize - 1));
     let trend = before.chain([&row]).map(|row| row.factors().total).collect();
-    DetailItem { id, figures: row.figures(), row, trend, flag }
+    let finding = found.or_else(|| of_row(&row));
+    DetailItem { id, figures: row.figures(), row, trend, finding }
 }
 
 /// A row and its explanation
@@ -217,7 +195,7 @@ struct Explanation {
 
 #[derive(Debug, Serialize, ToSchema)]
 struct UsualRun {
-    /// Runs that the medians are taken over; with fewer than 3 there are no medians
+    /// Runs that the medians are taken over; in the first week there are no medians
     rows: usize,
     new_bytes: Option<u64>,
     /// null: most runs stored nothing
@@ -244,14 +222,9 @@ struct ExtentChanges {
     before: String,
 }
 
-/// Runs that ended well.
-fn done(rows: &[DetailRow]) -> usize {
-    rows.iter().filter(|row| row.status == RowStatus::Done).count()
-}
-
 /// One row, explained
 ///
-/// Describes in sentences what was unusual about it, compared with the medians of the same disk's last runs, and where
+/// Describes in sentences what was unusual about it, compared with the runs before it, and where
 /// on the disk the changes are.
 #[utoipa::path(get, path = "/details/{id}", tag = "details", params(("id" = String, Path, description = "`id` of a row")),
     responses((status = 200, description = "The row", body = ExplainedDetail)))]
@@ -262,21 +235,22 @@ pub(super) async fn get(
 ) -> Result<Json<ExplainedDetail>, ServiceError> {
     app.blocking(move |app| {
         let (entry, namespace) = find(app, &caller, &text)?;
-        let earlier = app.catalog().detail_history(&entry, LOOK_BACK)?;
+        let earlier = app.catalog().detail_history(&entry, PAST_RUNS)?;
+        let found = findings::of_rows(app.catalog(), std::slice::from_ref(&entry)).pop().flatten();
         let (id, row) = (row_id(&entry), entry.row);
-        let usual = Usual::of(&earlier);
+        let past = DiskPast::of(&row, &earlier);
         let extents = extents(app, &caller, namespace, &row)?;
         let left = match row.run.parse() {
             Ok(run) if row.status != RowStatus::Done => app.catalog().left_of_run(run)?,
             _ => 0,
         };
-        let sentences = explain(&row, earlier.is_empty(), usual.as_ref(), extents.as_ref(), left);
+        let sentences = explain(&row, earlier.is_empty(), found.as_ref(), &past, extents.as_ref(), left);
         let explanation = Explanation {
             sentences,
             usual: UsualRun {
-                rows: usual.map_or_else(|| done(&earlier), |usual| usual.rows),
-                new_bytes: usual.map(|usual| usual.new_bytes),
-                total_factor: usual.and_then(|usual| usual.total_factor),
+                rows: past.runs,
+                new_bytes: past.usual.map(|usual| usual.new_bytes),
+                total_factor: past.usual.and_then(|usual| usual.total_factor),
             },
             extents: extents.map(|extents| ExtentChanges {
                 total: extents.total,
@@ -289,7 +263,7 @@ pub(super) async fn get(
                 before: time(extents.before_ms),
             }),
         };
-        Ok(Json(ExplainedDetail { item: item(id, row, &earlier), explanation }))
+        Ok(Json(ExplainedDetail { item: item(id, row, &earlier, found), explanation }))
     })
     .await
 }

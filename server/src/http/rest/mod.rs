@@ -10,6 +10,7 @@ mod details;
 mod disks;
 mod document;
 pub(in crate::http) mod filter;
+mod findings;
 mod jobs;
 mod namespaces;
 mod overview;
@@ -88,6 +89,7 @@ fn for_everyone() -> OpenApiRouter<HttpState> {
         .routes(routes!(totals::groups))
         .routes(routes!(details::get))
         .routes(routes!(totals::list))
+        .routes(routes!(findings::list))
         .routes(routes!(overview::overview))
         .routes(routes!(series::series))
         .routes(routes!(activity::now))

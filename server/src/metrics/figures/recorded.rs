@@ -14,6 +14,7 @@ use holdfast_proto::ErrorCode;
 use super::super::exposition::Samples;
 use super::super::names as n;
 use crate::error::ServiceError;
+use crate::findings::{self, Regression};
 use crate::metrics::{JobLabels, LabelTable, OTHER};
 
 const DAY_MS: i64 = 86_400_000;
@@ -40,6 +41,8 @@ struct Job {
     done_pre_comp: u64,
     done_new: u64,
     done_post_lc: u64,
+    /// The worst of what was found of the last day.
+    times_worse: Option<f64>,
 }
 
 /// What one label's namespaces add up to.
@@ -90,7 +93,7 @@ impl Recorded {
         jobs.sort_by_key(|job| std::cmp::Reverse(job.sums.post_lc));
         Ok(Self {
             containers: catalog.container_totals(None)?,
-            jobs: by_label(labels, &jobs),
+            jobs: by_label(labels, &jobs, &findings::regressions(catalog, now_ms.saturating_sub(DAY_MS))),
             namespaces: namespaces(catalog, labels, now_ms)?,
             runs: match runs(catalog, now_ms) {
                 // There is no room to sort them in: the figures that tell of this must not go with them.
@@ -150,6 +153,7 @@ fn add_job(samples: &mut Samples, labels: &JobLabels, job: &Job) {
     ] {
         samples.whole(definition, &names, value);
     }
+    samples.float(&n::JOB_REGRESSION, &names, job.times_worse.unwrap_or(1.0));
     let [namespace, name] = names;
     samples.whole(&n::RECORDED_DISKS, &[namespace, name, "done"], job.done);
     samples.whole(&n::RECORDED_DISKS, &[namespace, name, "failed"], job.failed);
@@ -174,7 +178,7 @@ fn add_namespace(samples: &mut Samples, label: &str, namespace: &Namespace, now_
     }
 }
 
-fn by_label(labels: &LabelTable, jobs: &[JobOverview]) -> BTreeMap<JobLabels, Job> {
+fn by_label(labels: &LabelTable, jobs: &[JobOverview], worse: &[Regression]) -> BTreeMap<JobLabels, Job> {
     let mut sums: BTreeMap<JobLabels, Job> = BTreeMap::new();
     for JobOverview { namespace_name, job, runs, failing_vms, sums: of_job, .. } in jobs {
         let sum = sums.entry(labels.job(namespace_name, job)).or_default();
@@ -190,6 +194,10 @@ fn by_label(labels: &LabelTable, jobs: &[JobOverview]) -> BTreeMap<JobLabels, Jo
         sum.done_pre_comp = sum.done_pre_comp.saturating_add(of_job.done_bytes);
         sum.done_new = sum.done_new.saturating_add(of_job.done_new_bytes);
         sum.done_post_lc = sum.done_post_lc.saturating_add(of_job.done_post_lc);
+    }
+    for Regression { namespace, job, times } in worse {
+        let sum = sums.entry(labels.job(namespace, job)).or_default();
+        sum.times_worse = Some(sum.times_worse.map_or(*times, |worst| worst.max(*times)));
     }
     sums
 }

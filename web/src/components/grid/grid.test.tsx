@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { makeQueryClient, source } from "../../api/queries";
 import type { DetailItem } from "../../api/schema";
 import { DETAIL_COLUMNS, defaultVisibility } from "../../pages/details/columns";
-import { detailRow } from "../../test/fixtures";
+import { detailRow, finding } from "../../test/fixtures";
 import { held, Refusal, serve, type Asked } from "../../test/server";
 import { target } from "./useGridFocus";
 import { pagesOf } from "./useWindow";
@@ -19,7 +19,7 @@ function page({ params }: Asked) {
   const offset = Number(params.get("offset"));
   const limit = Number(params.get("limit"));
   const items = Array.from({ length: Math.min(limit, TOTAL - offset) }, (_, index) =>
-    detailRow(offset + index, offset + index === 1 ? { flag: { kind: "factor_drop", text: "It fell." } } : {}),
+    detailRow(offset + index, offset + index === 1 ? { finding: finding() } : {}),
   );
   return { items, total: TOTAL, offset };
 }
@@ -35,7 +35,7 @@ function draw(changes: Partial<Parameters<typeof WindowTable<DetailItem>>[0]> = 
         visibility={VISIBLE}
         sort={sort}
         rowId={(row) => row.id}
-        rowClass={(row) => (row.flag === null ? "" : "row-flagged")}
+        rowClass={(row) => (row.finding === null ? "" : "row-flagged")}
         empty={<p>Nothing here</p>}
         {...handlers}
         {...changes}
@@ -95,11 +95,11 @@ describe("a table of 100,000 rows", () => {
   it("marks a flagged row with words, not colour alone", async () => {
     serve({ "GET /details": page });
     draw();
-    const [mark, cell] = await screen.findAllByText("factor dropped");
-    expect(mark?.closest("th")?.textContent).toBe("vm1factor dropped");
+    const [mark, cell] = await screen.findAllByText("incompressible");
+    expect(mark?.closest("th")?.textContent).toBe("vm1incompressible");
     if (cell === undefined) throw new Error("no badge");
     expect(cell.closest("tr")?.className).toContain("row-flagged");
-    expect(cell.closest("[data-exact]")?.getAttribute("data-exact")).toBe("It fell.");
+    expect(cell.closest("[data-exact]")?.getAttribute("data-exact")).toContain("84.0 GiB more than usual, since Tuesday. Much is new");
   });
 
   it("sorts by a click and by the keyboard, numbers from the largest first", async () => {

@@ -9,6 +9,7 @@ import { useParams } from "../../components/location";
 import { useColumnChoice } from "./choice";
 import { DETAIL_COLUMNS, GROUP_COLUMNS } from "./columns";
 import { Drawer } from "./Drawer";
+import { Findings, isPlain } from "./Findings";
 import { Nothing } from "./Nothing";
 import { Filters } from "./Filters";
 import { Sums } from "./Sums";
@@ -34,6 +35,7 @@ export default function Details() {
     <div className="page page-details">
       <h1>Compression details</h1>
       <Filters view={view} onChange={onChange} />
+      <Findings view={view} />
       <Sums view={view} />
       <Toolbar view={view} onChange={(changes) => onChange(changes, changes.by === undefined)} choice={choice} />
       {view.by === "" ? (
@@ -70,7 +72,7 @@ export default function Details() {
 }
 
 const rowId = (row: DetailItem) => row.id;
-const rowClass = (row: DetailItem) => (row.flag === null ? "" : row.flag.kind === "failed" ? "row-failed" : "row-flagged");
+const rowClass = (row: DetailItem) => (row.finding === null || isPlain(row.finding.kind) ? "" : row.finding.kind === "failed" ? "row-failed" : "row-flagged");
 const groupId = (row: TotalsRow) => [row.namespace, row.job, row.vm, row.disk, row.run].join("\u0000");
 const groupClass = (row: TotalsRow) => (row.failed > 0 ? "row-flagged" : "");
 

@@ -8,7 +8,7 @@ import { Sparkline } from "../../charts/Sparkline";
 import { Dialog } from "../../components/Dialog";
 import { ErrorNote, Skeleton } from "../../components/Feedback";
 import { vmPath } from "../../components/location";
-import { FlagBadge, StatusBadge } from "../../components/Status";
+import { FindingBadge, StatusBadge } from "../../components/Status";
 import { Fact, Facts } from "../../components/Stat";
 import { exact, show } from "../../components/Value";
 import { definition } from "../../format/definitions";
@@ -36,7 +36,7 @@ function Contents({ row }: { row: DetailWithExplanation }) {
     <div className="drawer-content">
       <p className="drawer-badges">
         <StatusBadge status={row.status} />
-        {row.flag !== null && row.flag.kind !== "failed" && <FlagBadge flag={row.flag} />}
+        {row.finding !== null && row.finding.kind !== "failed" && <FindingBadge finding={row.finding} />}
         <Sparkline values={row.trend} />
         <Link href={vmPath(row.namespace, row.vm)}>Go to this VM</Link>
       </p>
@@ -62,7 +62,7 @@ function Contents({ row }: { row: DetailWithExplanation }) {
       </Facts>
       <h3>All columns</h3>
       <dl className="columns-list">
-        {DETAIL_COLUMNS.filter((column) => column.id !== "flag" && column.id !== "trend").map((column) => {
+        {DETAIL_COLUMNS.filter((column) => column.id !== "finding" && column.id !== "trend").map((column) => {
           const value = column.value(row);
           const digits = exact(column.kind, value, column.term);
           return (

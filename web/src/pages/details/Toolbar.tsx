@@ -70,7 +70,7 @@ function Columns({ choice }: { choice: ColumnChoice }) {
                   onChange={(event) => choice.set({ [id]: event.target.checked })}
                 />
                 <span>{definition(term).label}</span>
-                {id !== term || id === "trend" || id === "flag" ? null : <code>{id}</code>}
+                {id !== term || id === "trend" || id === "finding" ? null : <code>{id}</code>}
               </label>
             ))}
           </div>

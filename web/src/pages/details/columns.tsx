@@ -1,9 +1,9 @@
-/** The columns of the compression details: those of the report, the trend and the flag. */
+/** The columns of the compression details: those of the report, the trend and the finding. */
 
 import type { DetailFigures, DetailItem, DetailRow, TotalsRow } from "../../api/schema";
 import { Sparkline } from "../../charts/Sparkline";
 import type { GridColumn } from "../../components/grid/column";
-import { FlagBadge, FlagMark, StatusBadge } from "../../components/Status";
+import { FindingBadge, FindingMark, StatusBadge } from "../../components/Status";
 import type { Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { factor } from "../../format/numbers";
@@ -24,7 +24,7 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailItem>[] = [
     render: (row) => (
       <>
         <span className="grid-name">{row.vm}</span>
-        {row.flag !== null && <FlagMark flag={row.flag} />}
+        {row.finding !== null && <FindingMark finding={row.finding} />}
       </>
     ),
   },
@@ -47,13 +47,13 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailItem>[] = [
     render: (row) => <Sparkline values={row.trend} />,
   },
   {
-    id: "flag",
-    term: "flag",
+    id: "finding",
+    term: "finding",
     kind: "text",
     width: 146,
     sort: null,
-    value: (row) => row.flag?.text ?? "",
-    render: (row) => (row.flag === null ? null : <FlagBadge flag={row.flag} />),
+    value: (row) => row.finding?.text ?? "",
+    render: (row) => (row.finding === null ? null : <FindingBadge finding={row.finding} />),
   },
   column("namespace", "text", 112),
   { ...column("status", "text", 98), render: (row) => <StatusBadge status={row.status} /> },
@@ -83,12 +83,12 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailItem>[] = [
 ];
 
 /** The columns of the report, which a file can hold; the others are drawn from several runs. */
-export const REPORT_COLUMNS: readonly string[] = DETAIL_COLUMNS.map(({ id }) => id).filter((id) => id !== "trend" && id !== "flag");
+export const REPORT_COLUMNS: readonly string[] = DETAIL_COLUMNS.map(({ id }) => id).filter((id) => id !== "trend" && id !== "finding");
 
 /** Shown by default. */
 const FIRST_CHOICE: readonly string[] = [
   "vm", "disk", "job", "started", "bytes", "new_bytes", "post_lc", "global_factor", "local_factor", "bytes/post_lc",
-  "trend", "flag", "status", "reduction_pct", "seconds",
+  "trend", "finding", "status", "reduction_pct", "seconds",
 ];
 
 /** Whether each column is shown by default; the namespace only where there are several. */

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 
 import { makeQueryClient } from "../../api/queries";
 import { App } from "../../app";
-import { detailRow, session } from "../../test/fixtures";
+import { detailRow, finding, session } from "../../test/fixtures";
 import { serve, type Asked } from "../../test/server";
 
 class SilentEvents {
@@ -22,6 +22,7 @@ const ANSWERS = {
   "GET /jobs": list({ job: "nightly" }, { job: "hourly" }),
   "GET /vms": list({ vm: "web" }, { vm: "db" }),
   "GET /details": list(detailRow(1)),
+  "GET /findings": { ...list(finding()), total: 3 },
   "GET /details/totals": ({ params }: Asked) =>
     params.get("by") === "repository"
       ? list({ rows: 1, bytes: 1536, failed: 0 })
@@ -104,5 +105,26 @@ describe("columns", () => {
     await user.click(within(panel).getByRole("button", { name: "Reset" }));
     expect(localStorage.getItem("holdfast.details.columns")).toBeNull();
     expect(screen.queryByRole("columnheader", { name: "Sent" })).toBeNull();
+  });
+});
+
+describe("findings", () => {
+  beforeEach(() => vi.unstubAllGlobals());
+
+  it("are told before the table, of the last week or of the window", async () => {
+    const { user, latest } = await open("/details?job=nightly");
+    const found = await screen.findByRole("region", { name: "Out of line" });
+    expect(found.textContent).toContain("12.0× → 2.1×, 84.0 GiB more than usual, since Tuesday");
+    expect(found.textContent).toContain("and 2 more");
+    expect(Object.fromEntries(latest("/findings") ?? [])).toEqual({ job: "nightly", finished_since: "7d", limit: "5" });
+    await user.click(within(found).getByRole("link"));
+    expect(address()).toEqual({ namespace: "default", vm: "db" });
+    await waitFor(() => expect(latest("/details")?.get("vm")).toBe("db"));
+  });
+
+  it("go by the window that is asked for", async () => {
+    const { latest } = await open("/details?since=30d");
+    await screen.findByRole("region", { name: "Out of line" });
+    expect(latest("/findings")?.get("finished_since")).toBe("30d");
   });
 });

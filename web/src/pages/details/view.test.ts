@@ -61,7 +61,7 @@ describe("downloads", () => {
   const all = Object.fromEntries(DETAIL_COLUMNS.map(({ id }) => [id, true]));
 
   it("hold the shown columns in the order they stand in", () => {
-    const visibility = Object.fromEntries(DETAIL_COLUMNS.map(({ id }) => [id, ["vm", "job", "post_lc", "trend", "flag"].includes(id)]));
+    const visibility = Object.fromEntries(DETAIL_COLUMNS.map(({ id }) => [id, ["vm", "job", "post_lc", "trend", "finding"].includes(id)]));
     expect(shownColumns(visibility)).toEqual(["vm", "job", "post_lc"]);
     const link = new URL(downloadShown(at("vm=web&sort=-post_lc"), visibility, "csv"), "https://x");
     expect(Object.fromEntries(link.searchParams)).toEqual({ vm: "web", sort: "-post_lc", columns: "vm,job,post_lc", format: "csv" });

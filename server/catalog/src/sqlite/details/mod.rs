@@ -2,10 +2,12 @@
 //!
 //! Read in this order: here (writing rows, and listing them by start, run, session and disk, for which each
 //! filter has an index) → [`filter`] → [`sorted`] (any other order) → [`history`] (one disk's past) → [`sums`],
-//! [`totals`], [`mod@days`], [`protected`] (rows added up), [`kept`] (sums that are kept).
+//! [`totals`], [`mod@days`], [`protected`] (rows added up), [`kept`] (sums that are kept), [`findings`]
+//! (what is out of line).
 
 pub(crate) mod days;
 pub(crate) mod filter;
+pub(crate) mod findings;
 pub(crate) mod history;
 pub(crate) mod kept;
 pub(crate) mod protected;
@@ -53,6 +55,7 @@ pub(crate) fn of_session(connection: &Connection, session: SessionId) -> Result<
 
 /// Removes the rows of a session.
 pub(crate) fn remove_session(tx: &Transaction<'_>, session: SessionId) -> Result<()> {
+    findings::remove(tx, session)?;
     kept::follow(tx, "d.session_id = ?", &[session.to_bytes()], || {
         tx.execute("DELETE FROM details WHERE session_id = ?", [session.to_bytes()])
             .or_error("write")

@@ -5,15 +5,15 @@ use holdfast_types::ids::RunId;
 use rusqlite::params;
 
 use super::*;
-use crate::sqlite::details::history;
+use crate::sqlite::details::{findings, history};
 use crate::sqlite::{backups, details, overviews};
 use crate::testing::fixture::all_pages;
 use crate::{BackupFilter, DetailFilter, SortOrder};
 
 fn plan(connection: &Connection, (select, conditions, order): (&str, &str, &str)) -> String {
     let joint = match (select.contains("WHERE"), conditions.starts_with("WHERE")) {
-        (true, _) => "AND",
         (_, true) => "",
+        (true, false) => "AND",
         _ => "WHERE",
     };
     let limit = if conditions.contains("LIMIT") || order.is_empty() { "" } else { "LIMIT 10" };
@@ -80,6 +80,29 @@ fn a_disks_past_is_read_by_index() {
     assert!(cost.starts_with("SEARCH d USING INDEX details_of_disk (vm_id=? AND disk=?)"), "{cost}");
     let before = plan(&raw, (backups::SELECT, backups::BEFORE, ""));
     assert!(!before.contains("SCAN") && !before.contains("TEMP B-TREE"), "{before}");
+}
+
+#[test]
+fn a_vms_runs_and_findings_are_read_by_index() {
+    let home = Home::new();
+    home.create().committed("web", "nightly");
+    let raw = home.raw();
+    let runs = plan(&raw, (findings::RUNS, &format!("WHERE {}", findings::UP_TO), history::LATEST_FIRST));
+    assert!(
+        runs.contains(
+            "SEARCH d USING INDEX details_of_vm (vm_id=? AND (started_ms,run_id,session_id,position)<"
+        ),
+        "{runs}"
+    );
+    assert!(runs.contains("SEARCH e USING INDEX details_of_disk (vm_id=? AND disk=?"), "{runs}");
+    assert!(!runs.contains("TEMP B-TREE"), "{runs}");
+    let found = plan(&raw, (findings::SELECT, "WHERE f.finished_ms >= ?", "ORDER BY f.finished_ms DESC"));
+    assert!(found.starts_with("SEARCH f USING INDEX findings_by_end (finished_ms>?)"), "{found}");
+    assert!(
+        found.contains("SEARCH d USING INDEX sqlite_autoindex_details_1 (session_id=? AND position=?)"),
+        "{found}"
+    );
+    assert!(!found.contains("TEMP B-TREE"), "{found}");
 }
 
 /// Rows that are all read anyway are read by an index only where it leaves most of them out.

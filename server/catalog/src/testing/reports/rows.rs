@@ -1,5 +1,7 @@
 //! Rows sorted, filtered and found by name.
 
+use std::collections::BTreeSet;
+
 use holdfast_types::ids::{NamespaceId, SessionId};
 use ulid::Ulid;
 
@@ -7,8 +9,8 @@ use super::cases;
 use super::model::{filters, make, matches, sort};
 use crate::testing::fixture::{Fixture, all_pages};
 use crate::{
-    CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, HISTORY_MAX, REPORT_PAGE_MAX,
-    SEARCH_MAX_BYTES, SortOrder,
+    Amounts, CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, HISTORY_MAX, REPORT_PAGE_MAX,
+    RowStatus, RunSums, SEARCH_MAX_BYTES, SortOrder,
 };
 
 cases![
@@ -17,6 +19,8 @@ cases![
     pages_are_parts_of_the_list,
     a_row_is_found_by_its_name,
     histories_are_earlier_rows_of_the_disk,
+    runs_of_a_vm_are_its_disks_added_up,
+    findings_are_kept_with_the_disk_that_brought_most,
     questions_are_bounded,
 ];
 
@@ -144,6 +148,85 @@ fn histories_are_earlier_rows_of_the_disk(f: &Fixture) {
     let stranger = DetailEntry { session: SessionId(Ulid(1)), ..all[9].clone() };
     assert_eq!(f.detail_history(&stranger, 5).unwrap(), [], "a row that is not there has no past");
     assert_eq!(f.detail_histories(&[], 5).unwrap(), Vec::<Vec<DetailRow>>::new());
+}
+
+fn runs_of_a_vm_are_its_disks_added_up(f: &Fixture) {
+    let all = make(f, 80);
+    let done: Vec<&DetailEntry> = all.iter().filter(|entry| entry.row.status == RowStatus::Done).collect();
+    let of_vm = |entry: &DetailEntry| (entry.row.namespace.clone(), entry.row.vm.clone());
+    let (mut longest, mut firsts) = (0, 0);
+    for entry in &all {
+        let mut expected: Vec<(SessionId, RunSums)> = Vec::new();
+        let last = done.iter().rposition(|one| one.session == entry.session);
+        let past: Vec<_> =
+            done[..last.map_or(0, |last| last + 1)].iter().filter(|one| of_vm(one) == of_vm(entry)).collect();
+        for (place, one) in past.iter().enumerate() {
+            let row = &one.row;
+            if expected.last().is_none_or(|(session, _)| *session != one.session) {
+                let (started_ms, finished_ms) = (row.started_ms, row.finished_ms);
+                expected.push((one.session, RunSums { started_ms, finished_ms, ..RunSums::default() }));
+            }
+            let is_first = !past[..place].iter().any(|earlier| earlier.row.disk == row.disk);
+            let run = &mut expected.last_mut().unwrap().1;
+            if is_first { &mut run.first } else { &mut run.known }.add(&Amounts {
+                bytes: row.bytes,
+                read_bytes: row.read_bytes,
+                dup_bytes: row.dup_bytes,
+                new_bytes: row.new_bytes + row.retried_new_bytes,
+                stored_bytes: row.post_lc + row.retried_post_lc,
+                retried_bytes: row.retried_post_lc,
+            });
+            firsts += usize::from(is_first);
+        }
+        let expected: Vec<RunSums> = expected.into_iter().map(|(_, run)| run).collect();
+        for limit in [0, 2, HISTORY_MAX] {
+            let part = &expected[expected.len().saturating_sub(limit as usize)..];
+            assert_eq!(f.runs_up_to(entry.session, limit).unwrap(), part);
+        }
+        longest = longest.max(expected.len());
+    }
+    assert!(longest > 5 && firsts > 5, "{longest} {firsts}");
+    assert_eq!(f.runs_up_to(SessionId(Ulid(1)), 5).unwrap(), []);
+    assert!(matches!(f.runs_up_to(all[0].session, HISTORY_MAX + 1), Err(CatalogError::Invalid { .. })));
+}
+
+fn findings_are_kept_with_the_disk_that_brought_most(f: &Fixture) {
+    let all = make(f, 60);
+    let sessions: BTreeSet<SessionId> = all.iter().map(|entry| entry.session).collect();
+    for session in &sessions {
+        f.record_finding(*session, "before").unwrap();
+        f.record_finding(*session, &session.to_string()).unwrap();
+    }
+    f.record_finding(SessionId(Ulid(1)), "of no row").unwrap();
+    let found = f.findings_of(&all).unwrap();
+    let with: Vec<&DetailEntry> =
+        all.iter().zip(&found).filter(|(_, found)| found.is_some()).map(|(e, _)| e).collect();
+    assert_eq!(with.iter().map(|entry| entry.session).collect::<BTreeSet<_>>(), sessions);
+    assert_eq!(with.len(), sessions.len(), "one row each");
+    let new = |entry: &DetailEntry| entry.row.new_bytes + entry.row.retried_new_bytes;
+    for entry in &with {
+        assert!(all.iter().filter(|e| e.session == entry.session).all(|e| new(e) <= new(entry)));
+    }
+    for filter in filters(f, &all) {
+        let expected: Vec<_> = with.iter().filter(|entry| matches(f, &filter, &entry.row)).collect();
+        let found = f.findings(&filter).unwrap();
+        assert_eq!(found.len(), expected.len(), "{filter:?}");
+        let mut ended_ms = i64::MAX;
+        for row in found {
+            let entry = expected.iter().find(|entry| entry.session.to_string() == row.found).unwrap();
+            assert!(entry.row.finished_ms <= ended_ms, "the latest first");
+            ended_ms = entry.row.finished_ms;
+            assert_eq!(
+                (&row.vm, &row.job, row.run.to_string()),
+                (&entry.row.vm, &entry.row.job, entry.row.run.clone())
+            );
+            let later = |e: &DetailEntry| {
+                let same = (&e.row.namespace, &e.row.vm) == (&entry.row.namespace, &entry.row.vm);
+                same && e.row.status == RowStatus::Done && e.row.started_ms > entry.row.started_ms
+            };
+            assert_eq!(row.is_over, all.iter().any(later));
+        }
+    }
 }
 
 fn questions_are_bounded(f: &Fixture) {

@@ -123,8 +123,8 @@ async fn one_row_is_explained() {
         assert!(!sentences.is_empty(), "{row}");
     }
     let aborted = items.iter().find(|item| item["status"] == "aborted").unwrap();
-    assert_eq!(aborted["flag"]["kind"], "failed");
-    assert!(aborted["flag"]["text"].as_str().unwrap().contains("test"), "{aborted}");
+    assert_eq!(aborted["finding"]["kind"], "failed");
+    assert!(aborted["finding"]["text"].as_str().unwrap().contains("test"), "{aborted}");
     for bad in ["nonsense", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFFQ69G5FAV-x"] {
         assert_eq!(
             fixture.get(&token, &format!("/api/v1/details/{bad}")).await.problem(),

@@ -86,6 +86,7 @@ const CALLS: &[Call] = &[
     ("GET", "/details/totals", "?namespace=mine&by=vm", EveryRole, Forbidden),
     ("GET", "/details/{id}", "", EveryRole, Absent),
     ("GET", "/totals", "?namespace=mine", EveryRole, Forbidden),
+    ("GET", "/findings", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/series", "?namespace=mine&by=vm", EveryRole, Forbidden),
     ("GET", "/capacity", "", EveryRoleEverywhere, Shown),
     ("GET", "/activity", "", EveryRole, Shown),

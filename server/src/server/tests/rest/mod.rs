@@ -4,6 +4,7 @@ mod agents;
 mod contract;
 mod details;
 mod events;
+mod findings;
 mod login;
 mod matrix;
 mod overviews;
