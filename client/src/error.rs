@@ -6,11 +6,11 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_proto::cert_fingerprint::CertFingerprint;
 use holdfast_proto::details::escape_line;
 use holdfast_proto::region::RegionError;
 use holdfast_proto::{ErrorCode, RETRY_AFTER_METADATA};
 
-use crate::cert_fingerprint::CertFingerprint;
 use crate::source::SourceError;
 
 /// Exit code of a command that did only some of what was asked.
@@ -260,6 +260,12 @@ pub enum ConnectError {
          signed it, or pin the certificate with --fingerprint"
     )]
     Untrusted { server: String, ca: String, got: String, reason: String },
+    /// None of the addresses of a join code leads to its server.
+    #[error(
+        "no address in the join code leads to the server with the certificate {expected}:\n{failures}\nIf the server has \
+         other addresses, set 'advertise' there, or have the code made with --advertise"
+    )]
+    NoneReached { expected: CertFingerprint, failures: String },
     /// TLS failed in another way.
     #[error("cannot make a TLS connection to {server}: {reason}; is it a Holdfast server?")]
     Tls { server: String, reason: String },
@@ -272,7 +278,7 @@ impl ConnectError {
     /// The exit code of a command that ends with this error.
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Tls { .. } => {
+            Self::Unreachable { .. } | Self::Timeout { .. } | Self::Tls { .. } | Self::NoneReached { .. } => {
                 ErrorCode::Unavailable.exit_code()
             }
             Self::WrongCertificate { .. } | Self::Untrusted { .. } => ErrorCode::Forbidden.exit_code(),

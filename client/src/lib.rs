@@ -8,7 +8,6 @@
 mod backoff;
 pub mod backup;
 pub mod cancel;
-mod cert_fingerprint;
 pub mod cli;
 pub mod connect;
 pub mod end_to_end;

@@ -4,11 +4,14 @@
 //! Start with [`limits`] for the sizes, [`chunker`] for how an extent is cut, [`region`] for how chunks are
 //! packed, and `proto/holdfast/v1/backup.proto` for the conversation.
 
+pub mod address;
 pub mod api;
+pub mod cert_fingerprint;
 pub mod chunker;
 pub mod details;
 pub mod error;
 pub mod fingerprint;
+pub mod join;
 pub mod key_id;
 pub mod limits;
 pub mod region;

@@ -502,7 +502,11 @@ CREATE TABLE tokens (
     revoked_ms   INTEGER,
     last_used_ms INTEGER,
     -- Set on every token of a catalog that was recovered, until an admin enables it: it may have been revoked since.
-    disabled_ms  INTEGER
+    disabled_ms  INTEGER,
+    -- Of a token that waits for its agent: until when its join code can be redeemed, and when it was. Until then the hash is
+    -- that of the code's one-time secret.
+    join_until_ms INTEGER,
+    joined_ms     INTEGER CHECK (joined_ms IS NULL OR join_until_ms IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 -- A name means one token, as far as anybody can still use it; revoked ones give theirs back.
 CREATE UNIQUE INDEX tokens_by_name ON tokens (name) WHERE revoked_ms IS NULL;

@@ -9,6 +9,7 @@ use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_engine::ids::TokenId;
 use holdfast_engine::{Engine, Moving};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::address::ServerAddress;
 use holdfast_volume::SystemTimer;
 use tokio::sync::watch;
 use tracing::Span;
@@ -66,6 +67,8 @@ pub struct App {
 pub struct Addresses {
     /// Where agents connect.
     pub grpc: SocketAddr,
+    /// The same as agents use it, for join codes.
+    pub advertised: Vec<ServerAddress>,
     /// Where browsers connect.
     pub http: SocketAddr,
     /// The certificate that clients are shown.

@@ -11,8 +11,9 @@ mod tests;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fmt, fs, io};
+use std::{fs, io};
 
+use holdfast_proto::cert_fingerprint::CertFingerprint;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use parking_lot::RwLock;
@@ -39,28 +40,6 @@ const VALID_YEARS: i32 = 10;
 
 /// Largest PEM file read; a chain of ten certificates is under 32 KiB.
 const PEM_MAX_BYTES: u64 = 1 << 20;
-
-/// SHA-256 of a certificate; shown in lower-case hex, as agents pin it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CertificateFingerprint([u8; 32]);
-
-impl CertificateFingerprint {
-    /// Of a certificate in DER.
-    pub fn of(certificate: &CertificateDer<'_>) -> Self {
-        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
-        let mut bytes = [0; 32];
-        for (to, from) in bytes.iter_mut().zip(digest.as_ref()) {
-            *to = *from;
-        }
-        Self(bytes)
-    }
-}
-
-impl fmt::Display for CertificateFingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// Where a server's certificate comes from.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +88,7 @@ pub struct Identity {
     certificate_path: PathBuf,
     key_path: PathBuf,
     /// Of the first certificate.
-    pub fingerprint: CertificateFingerprint,
+    pub fingerprint: CertFingerprint,
     /// Made by this start.
     pub created: bool,
 }
@@ -175,7 +154,7 @@ impl Identity {
             .map_err(|error| bad(certificate, error.to_string()))?;
         let first = chain.first().ok_or_else(|| bad(certificate, "it contains no certificate".into()))?;
         Ok(Self {
-            fingerprint: CertificateFingerprint::of(first),
+            fingerprint: CertFingerprint::of(first),
             key: PrivateKeyDer::from_pem_slice(&read_pem(key)?)
                 .map_err(|error| bad(key, error.to_string()))?,
             chain,
@@ -245,7 +224,7 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), TlsError> {
 #[derive(Debug)]
 struct Presented {
     key: Arc<CertifiedKey>,
-    fingerprint: CertificateFingerprint,
+    fingerprint: CertFingerprint,
     expires_ms: Option<i64>,
 }
 
@@ -263,7 +242,7 @@ impl Certificate {
     }
 
     /// Which agents pin.
-    pub fn fingerprint(&self) -> CertificateFingerprint {
+    pub fn fingerprint(&self) -> CertFingerprint {
         self.0.read().fingerprint
     }
 

@@ -267,6 +267,18 @@ impl Server {
         token.unwrap_or_else(|| panic!("no token in {text:?}")).to_owned()
     }
 
+    /// A join code for an agent called `name`, by `holdfast-server token create --join`.
+    ///
+    /// # Panics
+    /// When none is made.
+    pub fn join_code(&self, name: &str, args: &[&str]) -> String {
+        let args = [&["create", "--join", "--name", name, "--advertise", &self.grpc], args].concat();
+        let (status, text) = self.tokens(&args);
+        assert!(status.success(), "token create --join: {status}\n{text}");
+        let code = text.lines().find_map(|line| line.strip_prefix("holdfast agent join "));
+        code.unwrap_or_else(|| panic!("no code in {text:?}")).to_owned()
+    }
+
     /// Runs `holdfast-server token …` on this repository; returns its status and output.
     pub fn tokens(&self, args: &[&str]) -> (ExitStatus, String) {
         maintain(&self.data_dir, "token", args)

@@ -101,7 +101,7 @@ describe("a login in another tab", () => {
   it("is noticed when a change is refused", async () => {
     let who = session();
     const refused = new Refusal(403, { title: "Forbidden", code: "permission-denied", detail: "X-CSRF-Token does not fit" });
-    const log = serve({ ...ANSWERS, "GET /session": () => who, "POST /tokens": ({ headers }: Asked) => (headers.get("x-csrf-token") === "csrf-of-second" ? { token: "hf_x", record: { id: "01J", name: "hv1", role: "backup", namespaces: [] } } : refused) });
+    const log = serve({ ...ANSWERS, "GET /session": () => who, "POST /tokens": ({ headers }: Asked) => (headers.get("x-csrf-token") === "csrf-of-second" ? { token: "hf_x", join_code: null, record: { id: "01J", name: "hv1", role: "backup", namespaces: [] } } : refused) });
     window.history.replaceState(null, "", "/access");
     app();
     const user = userEvent.setup();
@@ -167,7 +167,7 @@ describe("a token made on the Access page", () => {
   it("is shown once, and only a button closes it", async () => {
     const log = serve({
       ...ANSWERS,
-      "POST /tokens": { token: "hf_secret", record: { id: "01J", name: "hv1", role: "backup", namespaces: [] } },
+      "POST /tokens": { token: "hf_secret", join_code: null, record: { id: "01J", name: "hv1", role: "backup", namespaces: [] } },
     });
     window.history.replaceState(null, "", "/access");
     app();
@@ -187,12 +187,29 @@ describe("a token made on the Access page", () => {
     expect(JSON.parse(asked?.body ?? "")).toEqual({
       name: "hv1",
       role: "backup",
+      join: false,
       namespaces: [],
       owner: "cluster-a",
       vm_patterns: ["web-*", "db-?"],
       expires_in: "30d",
     });
     expect(asked?.headers.get("x-csrf-token")).toBe("csrf-token");
+  });
+
+  it("or a line to run on the hypervisor", async () => {
+    const log = serve({
+      ...ANSWERS,
+      "POST /tokens": { token: null, join_code: "hfj_abc", record: { id: "01J", name: "hv1", role: "backup", namespaces: [] } },
+    });
+    window.history.replaceState(null, "", "/access");
+    app();
+    const user = userEvent.setup();
+    await user.click(await screen.findByRole("button", { name: "Add hypervisor" }));
+    await user.type(screen.getByLabelText("Name"), "hv1");
+    expect(screen.queryByRole("radio", { name: /^admin/ })).toBeNull();
+    await user.click(screen.getByRole("button", { name: "Create" }));
+    await screen.findByText("holdfast agent join hfj_abc");
+    expect(JSON.parse(log.find((each) => each.method === "POST")?.body ?? "")).toMatchObject({ name: "hv1", role: "backup", join: true });
   });
 });
 

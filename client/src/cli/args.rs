@@ -34,7 +34,7 @@ Exit codes:
 Settings are taken from flags, then from the environment (HOLDFAST_SERVER, HOLDFAST_TOKEN or \
 HOLDFAST_TOKEN_FILE, HOLDFAST_FINGERPRINT or HOLDFAST_CA, HOLDFAST_NAMESPACE, HOLDFAST_NAMESPACE_KEY or HOLDFAST_NAMESPACE_KEY_COMMAND, \
 HOLDFAST_NAMESPACE_KEY_PASSPHRASE_FILE or HOLDFAST_NAMESPACE_KEY_PASSPHRASE), then from the profile that \
-'holdfast login' wrote.";
+'holdfast login' or 'holdfast agent join' wrote.";
 
 /// Backs up virtual disks to a Holdfast server and restores them.
 #[derive(Debug, Parser)]
@@ -64,7 +64,7 @@ pub(super) struct Global {
     /// PEM file of the CA that signed the server's certificate [env: HOLDFAST_CA]
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Profile to use instead of $XDG_CONFIG_HOME/holdfast/profile.toml
+    /// Profile to use instead of $XDG_CONFIG_HOME/holdfast/profile.toml or, of root, /etc/holdfast/profile.toml if there is one
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
     /// Namespace, if the token is valid for several [env: HOLDFAST_NAMESPACE]
@@ -111,6 +111,7 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Login(Login),
+    Agent(Agent),
     Backup(Backup),
     List(List),
     Restore(Restore),
@@ -140,6 +141,35 @@ pub(super) struct Login {
     /// Trust the certificate the server presents now, without asking
     #[arg(long)]
     pub(super) accept_new: bool,
+}
+
+/// Makes this machine an agent of a server.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  holdfast agent join hfj_agv2xk5l…")]
+pub(super) struct Agent {
+    #[command(subcommand)]
+    pub(super) command: AgentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AgentCommand {
+    Join(JoinArgs),
+}
+
+/// Finds the server of a join code, recognises it by its certificate, and gets this machine a token of its own.
+///
+/// Afterwards 'holdfast backup' needs no setting. Run as root, it writes /etc/holdfast/profile.toml, which root uses from then
+/// on; otherwise the user's profile. Whatever else a profile says stays. When the answer is lost, the same command works again
+/// on this machine, within the code's 15 minutes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  holdfast agent join hfj_agv2xk5l…
+      as 'holdfast-server token create --join --name hv1' or the web UI (Access, Add hypervisor) prints it")]
+pub(super) struct JoinArgs {
+    /// The join code; also in several parts, where a line was broken
+    #[arg(required = true, value_name = "CODE")]
+    pub(super) code: Vec<String>,
 }
 
 /// Backs up a VM's disks as one restore point.

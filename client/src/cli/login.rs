@@ -1,7 +1,9 @@
 //! `holdfast login`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use holdfast_proto::v1::HelloResponse;
 use serde_json::json;
 
 use super::Context;
@@ -13,11 +15,7 @@ use crate::end_to_end::KeySource;
 use crate::error::ClientError;
 
 pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, ClientError> {
-    let path = context.profile.clone().ok_or_else(|| {
-        ClientError::Usage(
-            "neither XDG_CONFIG_HOME nor HOME is set; name a profile file with --profile".to_owned(),
-        )
-    })?;
+    let path = context.profile.clone().ok_or_else(no_profile)?;
     let server = context.given.server()?;
     let trust = match context.given.trust()? {
         Some(trust) => trust,
@@ -31,7 +29,24 @@ pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, Cl
     let connection = Connection::open(&settings).await?;
     let layer = profile_of(context, &settings)?;
     layer.save(&path)?;
-    let hello = connection.hello();
+    summarise(context, "Logged in to", &settings, connection.hello(), &path)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn no_profile() -> ClientError {
+    ClientError::Usage(
+        "neither XDG_CONFIG_HOME nor HOME is set; name a profile file with --profile".to_owned(),
+    )
+}
+
+/// Says which server this is an agent of from now on, and as whom.
+pub(super) fn summarise(
+    context: &Context,
+    done: &str,
+    settings: &Settings,
+    hello: &HelloResponse,
+    path: &Path,
+) -> Result<(), ClientError> {
     let scope = if hello.namespaces.is_empty() {
         "all namespaces".to_owned()
     } else if let [only] = hello.namespaces.as_slice() {
@@ -54,15 +69,14 @@ pub(super) async fn run(context: &Context, login: &Login) -> Result<ExitCode, Cl
         },
         || {
             format!(
-                "Logged in to {server} (Holdfast {}) with token {:?}, role {}, {scope}.\nProfile written to {}.",
+                "{done} {server} (Holdfast {}) with token {:?}, role {}, {scope}.\nProfile written to {}.",
                 hello.server_version,
                 hello.token_name,
                 hello.role,
                 path.display()
             )
         },
-    )?;
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// What to remember. A token file is remembered as a file, so that a new token in it is found.

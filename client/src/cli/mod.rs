@@ -1,5 +1,6 @@
 //! The `holdfast` command: arguments in, text and exit codes out. The only place that talks to people.
 
+mod agent;
 mod args;
 mod ask;
 mod backup;
@@ -51,6 +52,8 @@ struct Context {
     given: Layers,
     /// Path of the profile, whether or not it exists.
     profile: Option<std::path::PathBuf>,
+    /// The profile that a flag names.
+    named_profile: Option<std::path::PathBuf>,
     /// Identifies this command in its own log and the server's.
     request: RequestId,
     cancel: Cancel,
@@ -63,6 +66,7 @@ impl Context {
             output: Output::new(global),
             given: Layers(vec![global.layer(), Layer::from_env(variable)]),
             profile: global.profile.clone().or_else(|| profile::default_path(variable)),
+            named_profile: global.profile.clone(),
             request: RequestId::random(),
             cancel,
         }
@@ -161,6 +165,7 @@ async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
 async fn command(context: &Context, command: Command) -> Result<ExitCode, ClientError> {
     match command {
         Command::Login(login) => login::run(context, &login).await,
+        Command::Agent(agent) => agent::run(context, &agent.command).await,
         Command::Backup(backup) => backup::run(context, &backup).await,
         Command::List(list) => list::run(context, &list).await,
         Command::Restore(restore) => restore::run(context, &restore).await,

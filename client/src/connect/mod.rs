@@ -2,9 +2,9 @@
 //!
 //! Start with [`Connection::open`]. Every client it gives carries the token and the protocol version.
 
-mod address;
 mod api;
 pub mod connections;
+pub mod join;
 pub mod layers;
 pub mod profile;
 mod tls;
@@ -12,6 +12,8 @@ mod tls;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+pub use holdfast_proto::address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
+pub use holdfast_proto::cert_fingerprint::{CertFingerprint, NotACertFingerprint};
 use holdfast_proto::limits::MESSAGE_MAX_BYTES;
 use holdfast_proto::request::REQUEST_METADATA;
 use holdfast_proto::v1::backup_client::BackupClient;
@@ -25,8 +27,6 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::backoff::Backoff;
-pub use crate::cert_fingerprint::{CertFingerprint, NotACertFingerprint};
-pub use crate::connect::address::{DEFAULT_PORT, NotAnAddress, ServerAddress};
 pub use crate::connect::api::{Api, Lines};
 pub use crate::connect::tls::Trust;
 use crate::error::ClientError;
@@ -226,7 +226,8 @@ async fn channel(dialer: &tls::Dialer) -> Result<Channel, ClientError> {
 /// Puts the token, the request id and the protocol version on every call.
 #[derive(Debug, Clone)]
 pub struct Credentials {
-    bearer: MetadataValue<Ascii>,
+    /// `None` before there is a token.
+    bearer: Option<MetadataValue<Ascii>>,
     request: Option<MetadataValue<Ascii>>,
     protocol: Option<MetadataValue<Ascii>>,
 }
@@ -240,13 +241,20 @@ impl Credentials {
         bearer.set_sensitive(true);
         // An id that cannot be sent is not worth failing for.
         let request = settings.request.as_str().parse().ok();
-        Ok(Self { bearer, request, protocol: protocol.map(MetadataValue::from) })
+        Ok(Self { bearer: Some(bearer), request, protocol: protocol.map(MetadataValue::from) })
+    }
+
+    /// Of an agent that has none yet.
+    const fn none() -> Self {
+        Self { bearer: None, request: None, protocol: None }
     }
 }
 
 impl Interceptor for Credentials {
     fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
-        request.metadata_mut().insert("authorization", self.bearer.clone());
+        if let Some(bearer) = &self.bearer {
+            request.metadata_mut().insert("authorization", bearer.clone());
+        }
         if let Some(id) = &self.request {
             request.metadata_mut().insert(REQUEST_METADATA, id.clone());
         }

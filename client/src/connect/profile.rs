@@ -1,4 +1,5 @@
-//! One place that settings come from: the environment, or the profile file that `holdfast login` writes.
+//! One place that settings come from: the environment, or the profile file that `holdfast login` and `holdfast agent join`
+//! write.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -74,36 +75,54 @@ impl Layer {
         })
     }
 
-    /// Writes a profile file that only its owner may read: a temporary file, then a rename, so that a crash
-    /// leaves the old profile or the new one.
+    /// Writes a profile file that only its owner may read.
     ///
     /// # Errors
     /// [`ClientError::File`], naming the file.
     pub fn save(&self, path: &Path) -> Result<(), ClientError> {
-        let fail = |source| ClientError::File { what: "writing profile", path: path.to_owned(), source };
         let text = toml::to_string(self)
             .map_err(|error| ClientError::Profile { path: path.to_owned(), message: error.to_string() })?;
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(fail)?;
-        }
-        let partial = path.with_extension(format!("toml.{}", std::process::id()));
-        let written = (|| {
-            let mut options = std::fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&partial, path)
-        })();
-        written.map_err(|source| {
-            // Best effort: the error that matters is the first one.
-            drop(std::fs::remove_file(&partial));
-            fail(source)
-        })
+        write_private("writing profile", path, &text)
     }
 }
 
-/// Path of the profile: `$XDG_CONFIG_HOME/holdfast/profile.toml`, or the same below `~/.config`.
+/// Writes a small file that only its owner may read, with the folders above it: a temporary file, then a rename, so that a
+/// crash leaves the old file or the new one.
+pub(super) fn write_private(what: &'static str, path: &Path, text: &str) -> Result<(), ClientError> {
+    let fail = |source| ClientError::File { what, path: path.to_owned(), source };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(fail)?;
+    }
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}", std::process::id()));
+    let partial = PathBuf::from(partial);
+    let written = (|| {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&partial, path)
+    })();
+    written.map_err(|source| {
+        // Best effort: the error that matters is the first one.
+        drop(std::fs::remove_file(&partial));
+        fail(source)
+    })
+}
+
+/// The profile of a whole machine, which `holdfast agent join` writes as root.
+pub const OF_MACHINE: &str = "/etc/holdfast/profile.toml";
+
+/// Path of the profile: of root the machine's if there is one, else the user's.
 pub fn default_path(lookup: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() && Path::new(OF_MACHINE).exists() {
+        return Some(PathBuf::from(OF_MACHINE));
+    }
+    of_user(lookup)
+}
+
+/// `$XDG_CONFIG_HOME/holdfast/profile.toml`, or the same below `~/.config`.
+fn of_user(lookup: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let set = |name: &str| lookup(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
     Some(config.join("holdfast").join("profile.toml"))
@@ -134,10 +153,9 @@ mod tests {
     fn a_profile_round_trips_and_is_private() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
-        let path = default_path(|name| {
-            (name == "XDG_CONFIG_HOME").then(|| folder.path().to_str().unwrap().to_owned())
-        })
-        .unwrap();
+        let path =
+            of_user(|name| (name == "XDG_CONFIG_HOME").then(|| folder.path().to_str().unwrap().to_owned()))
+                .unwrap();
         assert_eq!(Layer::load(&path).unwrap(), Layer::default());
         let profile = Layer { server: Some("h:1".into()), token: Some("t".into()), ..Layer::default() };
         profile.save(&path).unwrap();

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_proto::address::ServerAddress;
+use holdfast_proto::cert_fingerprint::CertFingerprint;
 use parking_lot::Mutex;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -19,8 +21,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::address::ServerAddress;
-use crate::cert_fingerprint::CertFingerprint;
 use crate::error::ConnectError;
 
 /// TCP connect and TLS handshake together take at most this long; a server at its limit may need some of it.

@@ -4,6 +4,7 @@
 mod backups;
 mod details;
 mod findings;
+mod join;
 mod namespaces;
 mod points;
 mod policies;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use backups::{Backup, BackupDisk, PointPlaces, RestoreCommand, Verify};
 pub use details::{DetailBatch, DetailFigures, DetailRow, RowStatus};
 pub use findings::{Figures, Finding, FindingKind};
+pub use join::{Join, Joined};
 pub use namespaces::{AgentsProved, Namespace, Quota, Usage};
 pub use points::{
     ChangedPoints, ChosenPoint, DeletePoints, DeletedPoints, Freed, FreedQuestion, Hold, HoldPoints,

@@ -1,9 +1,11 @@
 //! Who may come in: namespaces, tokens, and records that end by themselves.
 
 use holdfast_proto::KeyId;
+use holdfast_proto::join::JoinSecret;
 use holdfast_types::ids::{NamespaceId, TokenId};
 
 use crate::sqlite::{Catalog, expiring, namespaces, tokens};
+use crate::token::{JOIN_MS, TokenText, join_secret_hash, joined_token};
 use crate::{ExpiringRecord, NamespaceRecord, Result, TokenRecord, TokenSpec, validate};
 
 /// Asked at every call of a client, so it never waits for reports.
@@ -48,7 +50,41 @@ impl Catalog {
     pub fn create_token(&self, spec: &TokenSpec, secret_hash: &[u8; 32]) -> Result<TokenRecord> {
         let now_ms = self.clock.now_ms();
         validate::token(spec, now_ms)?;
-        self.write(|tx| tokens::create(tx, now_ms, spec, secret_hash))
+        self.write(|tx| tokens::create(tx, now_ms, spec, secret_hash, None))
+    }
+
+    /// As [`Catalog::create_token`], of a token that no one can use before its join code is redeemed, which has
+    /// [`JOIN_MS`] for that. A code of the same name that was not redeemed is worth nothing from then on.
+    pub fn create_join_code(&self, spec: &TokenSpec, code: &JoinSecret) -> Result<TokenRecord> {
+        let now_ms = self.clock.now_ms();
+        validate::token(spec, now_ms)?;
+        let until_ms = Some(now_ms.saturating_add(JOIN_MS));
+        self.write(|tx| tokens::create(tx, now_ms, spec, &join_secret_hash(code), until_ms))
+    }
+
+    /// Redeems a join code: its secret is spent in the transaction from which on the token can be used. Returns the token's
+    /// text, its record, and whether the same agent redeemed the code before, which changes nothing. `None`: the code is wrong,
+    /// expired, ended or another agent's.
+    pub fn redeem_join_code(
+        &self,
+        code: &JoinSecret,
+        agent_key: &[u8; 32],
+    ) -> Result<Option<(TokenText, TokenRecord, bool)>> {
+        let (text, token_hash) = joined_token(code, agent_key);
+        let (now_ms, code_hash) = (self.clock.now_ms(), join_secret_hash(code));
+        let asked = (TokenId::from_bytes(code.token), &code_hash, &token_hash);
+        // Asked first on a reading connection: strangers cannot keep the writer busy.
+        if self.look_up(|c| tokens::joinable(c, now_ms, asked))?.is_none() {
+            return Ok(None);
+        }
+        let found = self.write(|tx| {
+            let found = tokens::joinable(tx, now_ms, asked)?;
+            if let Some((token, false)) = &found {
+                tokens::join(tx, now_ms, token.id, &token_hash)?;
+            }
+            Ok(found)
+        })?;
+        Ok(found.map(|(token, again)| (text, token, again)))
     }
 
     /// The token `id` and the hash of its secret, if there is one; also when revoked or expired.

@@ -4,6 +4,7 @@
 //! only a keyed hash of the secret. Nothing guesses 256 bits, so a fast hash is right; a slow one would
 //! only cost every call.
 
+mod join;
 pub mod pattern;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use std::str::FromStr;
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, TokenId};
 
+pub use self::join::{JOIN_MS, join_secret_hash, joined_token, new_join_secret};
 pub use self::pattern::VM_PATTERNS_MAX;
 use super::CatalogError;
 use super::new_id::{fill_random, new_id};
@@ -50,8 +52,8 @@ pub fn new_token(clock: &dyn Clock) -> Result<(TokenText, TokenId, [u8; 32]), Ca
     let id = TokenId(new_id(clock)?);
     let mut secret = [0; 32];
     fill_random(&mut secret)?;
-    let text = TokenText(format!("{TOKEN_PREFIX}{id}_{}", blake3::Hash::from_bytes(secret).to_hex()));
-    Ok((text, id, PresentedToken { id, secret }.hash()))
+    let token = PresentedToken { id, secret };
+    Ok((token.text(), id, token.hash()))
 }
 
 /// A well-formed token that a caller presents. `Debug` hides the secret.
@@ -65,6 +67,11 @@ impl PresentedToken {
     /// Its public name, to look it up by.
     pub const fn id(&self) -> TokenId {
         self.id
+    }
+
+    fn text(&self) -> TokenText {
+        let (id, secret) = (self.id, blake3::Hash::from_bytes(self.secret));
+        TokenText(format!("{TOKEN_PREFIX}{id}_{}", secret.to_hex()))
     }
 
     /// The hash that the catalog keeps. Bound to the name, so that a row's hash is worth nothing in
@@ -252,11 +259,29 @@ pub struct TokenRecord {
     pub disabled_ms: Option<i64>,
     /// To within a minute.
     pub last_used_ms: Option<i64>,
+    /// Of a token that is made for a join code: until when it can be redeemed.
+    pub join_until_ms: Option<i64>,
+    /// When it was.
+    pub joined_ms: Option<i64>,
 }
 
 impl TokenRecord {
-    /// Whether it is neither revoked, disabled nor expired.
+    /// Whether it is neither revoked, disabled nor expired, and no join code stands for it.
     pub fn is_usable(&self, now_ms: i64) -> bool {
+        self.joining_until_ms().is_none() && self.is_in_force(now_ms)
+    }
+
+    /// Until when its join code can be redeemed; `None`: it was, or there is none.
+    pub fn joining_until_ms(&self) -> Option<i64> {
+        self.join_until_ms.filter(|_| self.joined_ms.is_none())
+    }
+
+    /// Whether its join code may be redeemed, or was so recently that the same agent may ask again.
+    pub fn may_join(&self, now_ms: i64) -> bool {
+        self.join_until_ms.is_some_and(|end_ms| now_ms < end_ms) && self.is_in_force(now_ms)
+    }
+
+    fn is_in_force(&self, now_ms: i64) -> bool {
         self.revoked_ms.is_none()
             && self.disabled_ms.is_none()
             && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)

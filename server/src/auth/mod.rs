@@ -5,6 +5,7 @@
 //! | `mod.rs` | tokens: from a header to a caller; the threads that look them up |
 //! | `caller` | what a caller may do, and in which namespaces |
 //! | `login` | logins with a browser: cookie and CSRF token |
+//! | `join` | join codes: made and redeemed |
 //! | `tokens` | creating and revoking tokens; owners of VMs |
 //! | `back_off` | how addresses that show wrong tokens are slowed down |
 //!
@@ -17,6 +18,7 @@
 
 mod back_off;
 mod caller;
+pub(crate) mod join;
 pub(crate) mod login;
 #[cfg(test)]
 mod tests;

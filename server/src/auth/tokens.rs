@@ -71,6 +71,38 @@ impl NewToken<'_> {
         let fits = |end_ms: &i64| jiff::Timestamp::from_millisecond(*end_ms).is_ok();
         end_ms.filter(fits).map(Some).ok_or_else(|| "the token would expire too far in the future".to_owned())
     }
+
+    /// What the catalog creates. Creates namespaces that do not exist.
+    ///
+    /// # Errors
+    /// `Invalid`; the catalog's errors.
+    pub(super) fn spec(
+        &self,
+        catalog: &Catalog,
+        clock: &dyn Clock,
+        id: TokenId,
+    ) -> Result<TokenSpec, ServiceError> {
+        let expires_ms = self.check(clock.now_ms()).map_err(ServiceError::invalid)?;
+        let mut namespaces = Vec::with_capacity(self.namespaces.len());
+        for name in self.namespaces {
+            namespaces.push(catalog.ensure_namespace(name)?.id);
+        }
+        let (name, owner) = (self.name.to_owned(), self.owner().to_owned());
+        let vm_patterns = self.vm_patterns.to_vec();
+        Ok(TokenSpec { id, name, role: self.role, namespaces, owner, vm_patterns, expires_ms })
+    }
+
+    /// In words, for the audit log.
+    pub(super) fn detail(&self) -> String {
+        format!(
+            "{:?}, role {}, {}, owner {:?}, {}",
+            self.name,
+            self.role,
+            scope(self.namespaces),
+            self.owner(),
+            vms(self.vm_patterns)
+        )
+    }
 }
 
 /// Creates a token on behalf of `who`.
@@ -83,25 +115,9 @@ pub(crate) fn create(
     who: &str,
     new: &NewToken<'_>,
 ) -> Result<(TokenText, TokenRecord), ServiceError> {
-    let expires_ms = new.check(clock.now_ms()).map_err(ServiceError::invalid)?;
-    let mut namespaces = Vec::with_capacity(new.namespaces.len());
-    for name in new.namespaces {
-        namespaces.push(catalog.ensure_namespace(name)?.id);
-    }
     let (text, id, hash) = token::new_token(clock)?;
-    let (name, owner) = (new.name.to_owned(), new.owner().to_owned());
-    let vm_patterns = new.vm_patterns.to_vec();
-    let spec = TokenSpec { id, name, role: new.role, namespaces, owner, vm_patterns, expires_ms };
-    let record = catalog.create_token(&spec, &hash)?;
-    let detail = format!(
-        "{:?}, role {}, {}, owner {:?}, {}",
-        new.name,
-        new.role,
-        scope(new.namespaces),
-        new.owner(),
-        vms(new.vm_patterns)
-    );
-    audit(catalog, who, "token.create", id, detail)?;
+    let record = catalog.create_token(&new.spec(catalog, clock, id)?, &hash)?;
+    audit(catalog, who, "token.create", id, new.detail())?;
     Ok((text, record))
 }
 
@@ -169,7 +185,7 @@ pub(crate) fn namespace_names(catalog: &Catalog, token: &TokenRecord) -> Result<
     Ok(names)
 }
 
-fn audit(
+pub(super) fn audit(
     catalog: &Catalog,
     who: &str,
     action: &str,

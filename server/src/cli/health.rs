@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::cert_fingerprint::CertFingerprint;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
     CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
@@ -21,7 +22,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 use super::fail::Failure;
 use super::out;
 use crate::config::{Given, address, resolve};
-use crate::tls::{CertificateFingerprint, FINGERPRINT_FILE};
+use crate::tls::FINGERPRINT_FILE;
 
 /// How long each step may take: connecting, writing, each read. A server that takes longer is not healthy.
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -77,7 +78,7 @@ impl Trusted {
             Self::Certificate(path) => {
                 let read = CertificateDer::from_pem_file(path);
                 let read = read.map_err(|source| Unhealthy::Certificate { path: path.clone(), source })?;
-                Ok(CertificateFingerprint::of(&read).to_string())
+                Ok(CertFingerprint::of(&read).to_string())
             }
             Self::Fingerprint(path) => {
                 let read = std::fs::read_to_string(path);
@@ -182,7 +183,7 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if CertificateFingerprint::of(end_entity).to_string() == self.fingerprint {
+        if CertFingerprint::of(end_entity).to_string() == self.fingerprint {
             return Ok(ServerCertVerified::assertion());
         }
         Err(rustls::Error::General(

@@ -112,13 +112,15 @@ fn announce(settings: &Settings, server: &Server) {
         out::say(format_args!("  {}", login_command(server, &token_path)));
         out::say("for the web UI, open this address and log in with the admin token:");
         out::say(format_args!("  https://{}", reachable(server.http_address)));
-        out::say("for each hypervisor, create a token of its own, valid only in the namespaces it is given:");
+        out::say(
+            "for each hypervisor, print the line to run there, which gives it a token for the namespaces it is given:",
+        );
         let folder = if settings.data_dir == Settings::default().data_dir {
             String::new()
         } else {
             format!(" --data-dir {}", settings.data_dir.display())
         };
-        let create = "holdfast-server token create --name HYPERVISOR --role backup --namespace default";
+        let create = "holdfast-server token create --join --name HYPERVISOR --namespace default";
         out::say(format_args!("  {create}{folder}"));
     }
     if let Some(reminder) = server.app().encryption.as_ref().and_then(|encryption| encryption.reminder()) {

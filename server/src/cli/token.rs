@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +16,22 @@ use holdfast_engine::catalog::token::{Role, TokenRecord, TokenText};
 use holdfast_engine::clock::{Clock, SystemClock, utc_text};
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::address::ServerAddress;
+use holdfast_proto::cert_fingerprint::{CertFingerprint, NotACertFingerprint};
+use holdfast_proto::join::JoinCode;
 use serde_json::{Value, json};
 
 use super::fail::Failure;
 use super::out;
 use super::{DataFolder, no_repository};
+use crate::auth::join;
 use crate::auth::tokens::{self, NewToken, namespace_names, scope};
-use crate::repository::{is_repository, open_beside};
+use crate::repository::{is_repository, open_beside, snapshot};
+use crate::tls::FINGERPRINT_FILE;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
-    /// Create a token and print it; it cannot be shown again
+    /// Create a token and print it, or a join code for an agent; neither can be shown again
     #[command(after_help = CREATE_EXAMPLES)]
     Create(CreateArgs),
     /// List tokens
@@ -47,6 +53,8 @@ pub(super) enum TokenCommand {
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
+  holdfast-server token create --join --name hv1 --namespace berlin --owner cluster-a
+      prints the line to run on the hypervisor hv1, which gives it a token of its own
   holdfast-server token create --name hv1 --role backup --namespace berlin --owner cluster-a
   holdfast-server token create --name hv2 --role backup --namespace berlin --vm 'web-*' --vm 'db-?' --expires 90d
   holdfast-server token create --name prometheus --role operator";
@@ -59,9 +67,16 @@ pub(super) struct CreateArgs {
     #[arg(long)]
     name: String,
     /// What it may do: backup (write and read back, never delete), restore (read), operator (everything
-    /// except tokens, quotas and the audit log), admin (everything)
+    /// except tokens, quotas and the audit log), admin (everything) [default with --join: backup]
+    #[arg(long, required_unless_present = "join")]
+    role: Option<Role>,
+    /// Print no token but the line to run on the agent's machine, which is good for 15 minutes and once
     #[arg(long)]
-    role: Role,
+    join: bool,
+    /// Address in the join code at which the agent reaches this server (repeatable) [default: the setting 'advertise', or
+    /// those where the server listens]
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', requires = "join")]
+    advertise: Vec<ServerAddress>,
     /// Namespace it is valid for, created if it does not exist (repeatable) [default: all namespaces]
     #[arg(long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
@@ -115,8 +130,13 @@ pub(super) fn run(command: &TokenCommand) -> Result<ExitCode, Failure> {
     match command {
         TokenCommand::Create(args) => {
             let catalog = open(&args.folder, &clock)?;
-            let (text, record) = create(&catalog, &*clock, args)?;
-            show_new(&catalog, &text, &record, args.json)?;
+            if args.join {
+                let (code, record) = create_code(&catalog, &*clock, args)?;
+                show_code(&catalog, &code, &record, args.json)?;
+            } else {
+                let (text, record) = create(&catalog, &*clock, args)?;
+                show_new(&catalog, &text, &record, args.json)?;
+            }
         }
         TokenCommand::List(args) => {
             let catalog = open(&args.folder, &clock)?;
@@ -145,21 +165,98 @@ pub(super) fn open(folder: &DataFolder, clock: &Arc<dyn Clock>) -> Result<Catalo
     Ok(open_beside(&folder, clock)?)
 }
 
+impl CreateArgs {
+    fn new_token(&self, now_ms: i64) -> Result<NewToken<'_>, Failure> {
+        let new = NewToken {
+            name: &self.name,
+            role: self.role.unwrap_or(Role::Backup),
+            namespaces: &self.namespaces,
+            owner: self.owner.as_deref(),
+            vm_patterns: &self.vms,
+            expires_in: self.expires,
+        };
+        new.check(now_ms).map_err(Failure::usage)?;
+        Ok(new)
+    }
+}
+
 fn create(
     catalog: &Catalog,
     clock: &dyn Clock,
     args: &CreateArgs,
 ) -> Result<(TokenText, TokenRecord), Failure> {
-    let new = NewToken {
-        name: &args.name,
-        role: args.role,
-        namespaces: &args.namespaces,
-        owner: args.owner.as_deref(),
-        vm_patterns: &args.vms,
-        expires_in: args.expires,
+    Ok(tokens::create(catalog, clock, &who(), &args.new_token(clock.now_ms())?)?)
+}
+
+fn create_code(
+    catalog: &Catalog,
+    clock: &dyn Clock,
+    args: &CreateArgs,
+) -> Result<(JoinCode, TokenRecord), Failure> {
+    let new = args.new_token(clock.now_ms())?;
+    join::check(&new).map_err(Failure::usage)?;
+    Ok(join::create(catalog, clock, &who(), &new, reached(args)?)?)
+}
+
+/// Where agents reach the server, and its certificate's fingerprint. What this command is not told comes from the settings that
+/// the server was started with.
+fn reached(args: &CreateArgs) -> Result<(Vec<ServerAddress>, CertFingerprint), Failure> {
+    let mut settings = args.folder.resolve()?.settings;
+    let started = snapshot::started_settings(&settings)?.unwrap_or_else(|| settings.clone());
+    let told = [&args.advertise, &settings.advertise, &started.advertise];
+    let told = told.into_iter().find(|told| !told.is_empty()).cloned();
+    settings.advertise = told.unwrap_or_default();
+    if settings.advertise.is_empty() && started.grpc.port() == 0 {
+        return Err(Failure::usage(
+            "the agents' port was picked when the server started; pass it with --advertise HOST:PORT",
+        ));
+    }
+    let path = settings.data_dir.join(FINGERPRINT_FILE);
+    let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+    let fingerprint =
+        text.and_then(|text| text.parse().map_err(|error: NotACertFingerprint| error.to_string()));
+    let fingerprint = fingerprint.map_err(|error| {
+        let path = path.display();
+        Failure::new(
+            ErrorCode::NotFound,
+            format!("{path}: {error}; start the server once, which makes its certificate"),
+        )
+    })?;
+    Ok((settings.advertised(started.grpc), fingerprint))
+}
+
+fn show_code(catalog: &Catalog, code: &JoinCode, record: &TokenRecord, as_json: bool) -> Result<(), Failure> {
+    let names = namespace_names(catalog, record)?;
+    if as_json {
+        let mut object = describe(record, &names, record.created_ms);
+        if let Value::Object(fields) = &mut object {
+            fields.insert("join_code".to_owned(), code.to_string().into());
+        }
+        out::say(object);
+        return Ok(());
+    }
+    out::say(format_args!("holdfast agent join {code}"));
+    let addresses: Vec<String> = code.addresses.iter().map(ToString::to_string).collect();
+    out::note(format_args!(
+        "Run this line on {:?}, as root or as the user that backs up, until {}; it works once. Role {}, {}, owner {:?}. It \
+         leads to {}.",
+        record.name,
+        record.join_until_ms.map(utc_text).unwrap_or_default(),
+        record.role,
+        scope(&names),
+        record.owner,
+        addresses.join(", "),
+    ));
+    let is_local = |address: &ServerAddress| {
+        address.host() == "localhost" || address.host().parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
     };
-    new.check(clock.now_ms()).map_err(Failure::usage)?;
-    Ok(tokens::create(catalog, clock, &who(), &new)?)
+    if code.addresses.iter().all(is_local) {
+        out::note(
+            "Only this machine reaches that: the server listens here alone. For other machines start it with --grpc \
+             0.0.0.0:7440, or name an address with --advertise.",
+        );
+    }
+    Ok(())
 }
 
 /// The name in the audit log.
@@ -288,6 +385,7 @@ fn describe(token: &TokenRecord, namespaces: &[String], now_ms: i64) -> Value {
         "expires": when(token.expires_ms),
         "revoked": when(token.revoked_ms),
         "disabled": when(token.disabled_ms),
+        "joining_until": when(token.joining_until_ms()),
         "last_used": when(token.last_used_ms),
     })
 }
@@ -299,6 +397,8 @@ fn state(token: &TokenRecord, now_ms: i64) -> &'static str {
         "disabled"
     } else if token.is_usable(now_ms) {
         "valid"
+    } else if token.joining_until_ms().is_some() && token.may_join(now_ms) {
+        "joining"
     } else {
         "expired"
     }

@@ -5,6 +5,7 @@
 //! that list, with the defaults; what each other source gives is merged over them. An unknown key, or a value that
 //! is not valid, prevents the start, with a message that names its source.
 
+mod advertise;
 mod encryption;
 mod parity;
 mod rate_window;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args as _, FromArgMatches as _};
 use holdfast_engine::SCRUB_DAYS;
+use holdfast_proto::address::ServerAddress;
 use holdfast_proto::reread::REREAD_DAYS;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,11 @@ pub struct Settings {
     /// Address for agents to connect to; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:7440")]
     pub grpc: SocketAddr,
+
+    /// Address at which agents reach the server, for join codes (repeatable). Otherwise they name that of --grpc and, where it
+    /// is 0.0.0.0 or [::], the addresses of this machine and its name
+    #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
+    pub advertise: Vec<ServerAddress>,
 
     /// Address of the web UI, the REST API, metrics and health checks; port 0 picks a free port
     #[arg(long, value_name = "IP:PORT", value_parser = address, default_value = "127.0.0.1:7441")]

@@ -53,9 +53,10 @@ fn every_place_beats_the_ones_below_it() {
 }
 
 /// One more key than a flag, a variable and a line of the file can carry would be a second precedence.
-const KEYS: [(&str, &str, &str); 47] = [
+const KEYS: [(&str, &str, &str); 48] = [
     ("data_dir", "/d", "\"/d\""),
     ("grpc", "0.0.0.0:1", "\"0.0.0.0:1\""),
+    ("advertise", "a.example,[::1]:9", "[\"a.example:7440\", \"[::1]:9\"]"),
     ("http", "[::]:2", "\"[::]:2\""),
     ("tls_cert", "/c", "\"/c\""),
     ("tls_key", "/k", "\"/k\""),

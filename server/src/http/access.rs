@@ -275,6 +275,7 @@ const TOKENS: Access = Access::May(Action::ManageTokens);
 /// Everything below [`PREFIX`].
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
     post("/login", Access::Open),
+    post("/join", Access::Open),
     get("/openapi.json", Access::Open),
     post("/logout", Access::Any),
     get("/session", Access::Any),

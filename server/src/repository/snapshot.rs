@@ -19,7 +19,7 @@ use holdfast_engine::{EngineError, SnapshotHeader, seal_snapshot};
 use holdfast_volume::{BlobName, LocalVolume, Volume as _, VolumeError};
 
 use super::open_beside;
-use crate::config::Resolved;
+use crate::config::{Given, Resolved, Settings, resolve};
 use crate::error::{ServiceError, io_code};
 use crate::files;
 use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
@@ -75,6 +75,19 @@ pub fn keep_settings(resolved: &Resolved) -> Result<(), ServiceError> {
     let path = resolved.settings.data_dir.join(STARTED_FILE);
     files::write_durably(&path, text_of(resolved).as_bytes(), files::MODE_SECRET)
         .map_err(cannot("write", &path))
+}
+
+/// The settings that the server of the same data folder was started with last, if it ever was.
+///
+/// # Errors
+/// `Invalid` when the file cannot be read.
+pub fn started_settings(settings: &Settings) -> Result<Option<Settings>, ServiceError> {
+    let path = settings.data_dir.join(STARTED_FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let started = resolve(&Given::default(), Some(&path), &|_| None);
+    started.map(|started| Some(started.settings)).map_err(|error| ServiceError::invalid(error.to_string()))
 }
 
 /// As a configuration file says them.

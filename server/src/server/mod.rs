@@ -134,7 +134,8 @@ impl Server {
             bind("HTTPS", settings.http, browsers, &[b"h2", b"http/1.1"]).await?;
 
         let fingerprint = identity.fingerprint.to_string();
-        let addresses = Addresses { grpc: grpc_address, http: http_address, certificate };
+        let advertised = settings.advertised(grpc_address);
+        let addresses = Addresses { grpc: grpc_address, advertised, http: http_address, certificate };
         let app = App::new(engine, beside, settings, addresses)?;
         tracing::info!(budget = %app.budget, "memory");
         for (name, listener) in [("grpc", &grpc_listener), ("http", &http_listener)] {

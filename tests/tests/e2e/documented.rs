@@ -43,6 +43,7 @@ const FOLDERS: [(&str, &str); 8] = [
 const CORPUS_WORD: &str = "DIR";
 const EARLIER_WORD: &str = "FILE";
 const BACKUP_WORD: &str = "BACKUP";
+const CODE_WORD: &str = "CODE";
 
 /// Results file of the first benchmark that is shown.
 const RESULTS: &str = "output/holdfast-bench/results.tsv";
@@ -217,6 +218,9 @@ impl Scene {
         let mut command = program("holdfast-server");
         command.args(args).env("HOLDFAST_CONFIG", self.config());
         command.env("HOLDFAST_DATA_DIR", self.path(place));
+        if let Some(server) = &self.server {
+            command.env("HOLDFAST_ADVERTISE", server.grpc());
+        }
         if self.bucket.is_some() && place != "repository" {
             command.env("HOLDFAST_S3", format!("s3://{BUCKET}/{place}"));
         }
@@ -361,6 +365,10 @@ impl Scene {
                 None if arg == CORPUS_WORD => args.push(corpus(self.folder.path())),
                 None if arg == EARLIER_WORD => args.push(self.path(RESULTS).display().to_string()),
                 None if arg == BACKUP_WORD => args.push(self.backup.clone()),
+                None if arg == CODE_WORD => {
+                    let profile = self.path("output/profile.toml").display().to_string();
+                    args.extend([self.server().join_code("joined", &[]), "--profile".to_owned(), profile]);
+                }
                 None => args.extend(self.here(arg)?),
             }
         }

@@ -46,6 +46,8 @@ mod incremental;
 #[cfg(test)]
 mod io_errors;
 #[cfg(test)]
+mod joining;
+#[cfg(test)]
 mod kills;
 #[cfg(test)]
 mod lanes;

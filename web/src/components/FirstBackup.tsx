@@ -1,38 +1,24 @@
-/** What to do first, with this server's own address and fingerprint in the commands. */
+/** What to do first. */
 
-import { useServer } from "../api/queries";
 import { Command } from "./Command";
 import { Empty } from "./Feedback";
 
-/** The commands for a first backup. */
-export function firstCommands(host: string, grpcAddress: string, fingerprint: string): string[] {
-  const port = grpcAddress.slice(grpcAddress.lastIndexOf(":") + 1);
-  const name = host.includes(":") && !host.startsWith("[") ? `[${host}]` : host;
-  return [
-    `holdfast login --server ${name}:${port} --fingerprint ${fingerprint} --token-file token`,
-    "holdfast backup --vm NAME --job nightly /path/to/disk.raw",
-  ];
-}
-
 export function FirstBackup() {
-  const server = useServer().data;
-  const [login = "", backup = ""] = firstCommands(window.location.hostname, server?.grpc_address ?? ":7440", server?.fingerprint ?? "SHA256");
   return (
     <Empty title="No backups yet">
       <ol className="steps">
         <li>
-          <p>Create a token for the hypervisor, on the server or on the Access page:</p>
-          <Command text="holdfast-server token create --name hv1 --role backup" label="Create a token" />
+          <p>Add the hypervisor, on the Access page or on the server:</p>
+          <Command text="holdfast-server token create --join --name hv1 --namespace default" label="Add hypervisor" />
         </li>
         <li>
           <p>
-            On the hypervisor, save the token in a file called <code>token</code> and log in:
+            On the hypervisor, run the line that this prints: <code>holdfast agent join …</code>
           </p>
-          <Command text={login} label="Log in" />
         </li>
         <li>
           <p>Back up a disk (a raw image file or a block device):</p>
-          <Command text={backup} label="Back up" />
+          <Command text="holdfast backup --vm NAME --job nightly /path/to/disk.raw" label="Back up" />
         </li>
       </ol>
       <p className="muted">This page shows the backup while it runs and its compression details once it has finished.</p>

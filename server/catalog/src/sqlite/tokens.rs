@@ -13,10 +13,18 @@ pub(crate) fn create(
     now_ms: i64,
     spec: &TokenSpec,
     secret_hash: &[u8; 32],
+    join_until_ms: Option<i64>,
 ) -> Result<TokenRecord> {
     if by_id(tx, spec.id)?.is_some() {
         return Err(CatalogError::exists("token", spec.id));
     }
+    // A code that no agent redeemed gives its name back.
+    tx.execute(
+        "UPDATE tokens SET revoked_ms = ? \
+         WHERE name = ? AND revoked_ms IS NULL AND join_until_ms IS NOT NULL AND joined_ms IS NULL",
+        params![now_ms, spec.name],
+    )
+    .or_error("write")?;
     let taken: bool = tx
         .query_row(
             "SELECT EXISTS (SELECT 1 FROM tokens WHERE name = ? AND revoked_ms IS NULL)",
@@ -31,8 +39,8 @@ pub(crate) fn create(
         ));
     }
     tx.execute(
-        "INSERT INTO tokens (id, name, role, secret_hash, created_ms, expires_ms, owner) \
-         VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO tokens (id, name, role, secret_hash, created_ms, expires_ms, owner, join_until_ms) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             spec.id.to_bytes(),
             spec.name,
@@ -40,7 +48,8 @@ pub(crate) fn create(
             secret_hash,
             now_ms,
             spec.expires_ms,
-            spec.owner
+            spec.owner,
+            join_until_ms
         ],
     )
     .or_error("write")?;
@@ -74,6 +83,31 @@ pub(crate) fn by_id(connection: &Connection, id: TokenId) -> Result<Option<(Toke
         .or_error("read")?;
     let Some((record, hash)) = found else { return Ok(None) };
     Ok(Some((with_scope(connection, record)?, hash)))
+}
+
+/// The token that redeeming a join code gives, and whether it was redeemed before: by the same agent, then. `None`: the code is
+/// none, is not valid any more, or another agent redeemed it.
+pub(crate) fn joinable(
+    connection: &Connection,
+    now_ms: i64,
+    (id, code_hash, token_hash): (TokenId, &[u8; 32], &[u8; 32]),
+) -> Result<Option<(TokenRecord, bool)>> {
+    let Some((token, kept)) = by_id(connection, id)? else { return Ok(None) };
+    let joined = token.joined_ms.is_some();
+    let shown = if joined { token_hash } else { code_hash };
+    // The comparison of two `blake3::Hash` is constant-time.
+    let matches = blake3::Hash::from_bytes(*shown) == blake3::Hash::from_bytes(kept);
+    Ok((matches && token.may_join(now_ms)).then_some((token, joined)))
+}
+
+/// Spends the code and puts the token in its place.
+pub(crate) fn join(tx: &Transaction<'_>, now_ms: i64, id: TokenId, token_hash: &[u8; 32]) -> Result<()> {
+    tx.execute(
+        "UPDATE tokens SET secret_hash = ?, joined_ms = ? WHERE id = ?",
+        params![token_hash, now_ms, id.to_bytes()],
+    )
+    .or_error("write")?;
+    Ok(())
 }
 
 pub(crate) fn all(connection: &Connection) -> Result<Vec<TokenRecord>> {
@@ -152,6 +186,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
         revoked_ms: row.get("revoked_ms")?,
         disabled_ms: row.get("disabled_ms")?,
         last_used_ms: row.get("last_used_ms")?,
+        join_until_ms: row.get("join_until_ms")?,
+        joined_ms: row.get("joined_ms")?,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Repository, namespaces, tokens, audit log.
 
+use holdfast_proto::join::JoinSecret;
 use holdfast_proto::{KeyId, chunker};
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{NamespaceId, TokenId};
@@ -7,7 +8,7 @@ use ulid::Ulid;
 
 use super::cases;
 use super::fixture::{Fixture, START_MS, all_pages};
-use crate::token::{Role, new_token};
+use crate::token::{JOIN_MS, PresentedToken, Role, new_join_secret, new_token};
 use crate::{
     AUDIT_KEYS_PER_ACTOR_MAX, AUDIT_REPEATS_MAX, AUDIT_WINDOW_MS, AuditEntry, AuditRecord, AuditRepeat,
     CatalogError, DEFAULT_NAMESPACE, PageRequest, REPOSITORY_FORMAT, TOKEN_TOUCH_INTERVAL_MS, TokenSpec,
@@ -21,6 +22,8 @@ cases![
     names_are_checked,
     tokens_are_kept_by_hash,
     token_names_are_unique_until_revoked,
+    a_join_code_is_redeemed_by_one_agent,
+    a_join_code_ends,
     token_specs_are_checked,
     token_use_is_noted_once_a_minute,
     disabled_tokens_wait_for_an_admin,
@@ -140,6 +143,54 @@ fn token_names_are_unique_until_revoked(f: &Fixture) {
     f.revoke_token(first.id).unwrap();
     f.create_token(&second, &hash).unwrap();
     assert_eq!(f.list_tokens().unwrap().len(), 3);
+}
+
+fn a_join_code_is_redeemed_by_one_agent(f: &Fixture) {
+    let code = new_join_secret(f.clock.as_ref()).unwrap();
+    let (mut hv, _) = spec(f, "hv-1");
+    hv.id = TokenId::from_bytes(code.token);
+    let made = f.create_join_code(&hv, &code).unwrap();
+    assert_eq!(made.joining_until_ms(), Some(START_MS + JOIN_MS));
+    assert!(!made.is_usable(START_MS), "no one has its token yet");
+
+    let wrong = JoinSecret { secret: [9; 16], ..code };
+    let unknown = JoinSecret { token: [9; 16], ..code };
+    for (code, key) in [(&wrong, [1; 32]), (&unknown, [1; 32])] {
+        assert_eq!(f.redeem_join_code(code, &key).unwrap(), None);
+    }
+    let (text, _, again) = f.redeem_join_code(&code, &[1; 32]).unwrap().unwrap();
+    assert!(!again);
+    let (joined, kept) = f.token(hv.id).unwrap().unwrap();
+    assert!(joined.is_usable(START_MS) && joined.joining_until_ms().is_none());
+    assert!(text.as_str().parse::<PresentedToken>().unwrap().matches(&kept));
+
+    f.clock.advance_ms(JOIN_MS - 1);
+    let (second, _, again) = f.redeem_join_code(&code, &[1; 32]).unwrap().unwrap();
+    assert!(again && second == text, "an answer that was lost is given again");
+    assert_eq!(f.redeem_join_code(&code, &[2; 32]).unwrap(), None, "but to the same agent only");
+    f.clock.advance_ms(1);
+    assert_eq!(f.redeem_join_code(&code, &[1; 32]).unwrap(), None, "and not for ever");
+    assert!(f.token(hv.id).unwrap().unwrap().0.is_usable(START_MS + JOIN_MS), "the token stays");
+}
+
+fn a_join_code_ends(f: &Fixture) {
+    let create = |name: &str| {
+        let code = new_join_secret(f.clock.as_ref()).unwrap();
+        let id = TokenId::from_bytes(code.token);
+        f.create_join_code(&TokenSpec { id, ..spec(f, name).0 }, &code).map(|_| code)
+    };
+    let redeemed = |code: &JoinSecret| f.redeem_join_code(code, &[1; 32]).unwrap().is_some();
+    let late = create("late").unwrap();
+    f.clock.advance_ms(JOIN_MS);
+    let (revoked, replaced, disabled) =
+        (create("revoked").unwrap(), create("replaced").unwrap(), create("disabled").unwrap());
+    f.revoke_token(TokenId::from_bytes(revoked.token)).unwrap();
+    let second = create("replaced").unwrap();
+    assert!(redeemed(&second) && create("replaced").is_err(), "the name is an agent's now");
+    f.disable_tokens().unwrap();
+    for code in [late, revoked, replaced, disabled] {
+        assert!(!redeemed(&code));
+    }
 }
 
 fn token_specs_are_checked(f: &Fixture) {

@@ -88,6 +88,8 @@ fn scope_and_validity() {
         revoked_ms: None,
         disabled_ms: None,
         last_used_ms: None,
+        join_until_ms: None,
+        joined_ms: None,
     };
     assert!(token.may(Action::Backup, mine));
     assert!(!token.may(Action::Backup, other));

@@ -18,7 +18,9 @@ fn args(name: &str, role: Role, namespaces: &[&str]) -> CreateArgs {
     CreateArgs {
         folder: DataFolder { config: None, data_dir: None },
         name: name.to_owned(),
-        role,
+        role: Some(role),
+        join: false,
+        advertise: Vec::new(),
         owner: None,
         vms: Vec::new(),
         namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),

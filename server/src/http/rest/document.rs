@@ -126,7 +126,7 @@ fn refusals(endpoint: &Endpoint) -> Vec<(&'static str, &'static str)> {
         ("503", "Busy or shutting down; try again"),
     ];
     let named = endpoint.path.contains('{');
-    if endpoint.access != Access::Open || endpoint.path == "/login" {
+    if endpoint.access != Access::Open || endpoint.method == "POST" {
         refusals.push(("401", "No valid token, or the login has ended"));
         refusals.push(("403", "The token's role or scope does not allow it, or the CSRF token is missing"));
     }

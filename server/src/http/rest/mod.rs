@@ -12,6 +12,7 @@ mod document;
 pub(in crate::http) mod filter;
 mod findings;
 mod jobs;
+mod join;
 mod namespaces;
 mod overview;
 mod retention;
@@ -39,15 +40,16 @@ use crate::http::{Audience, HttpState};
 /// Every route of the API that is for `audience`.
 pub(super) fn router(audience: Audience) -> Router<HttpState> {
     match audience {
-        Audience::Browsers => routes(),
-        Audience::Agents => below_prefix(for_everyone()),
+        Audience::Browsers => below_prefix(for_browsers().merge(for_everyone())),
+        Audience::Agents => below_prefix(for_agents().merge(for_everyone())),
     }
     .split_for_parts()
     .0
 }
 
+/// All of them, for their description.
 fn routes() -> OpenApiRouter<HttpState> {
-    below_prefix(for_browsers().merge(for_everyone()))
+    below_prefix(for_browsers().merge(for_agents()).merge(for_everyone()))
 }
 
 fn below_prefix(api: OpenApiRouter<HttpState>) -> OpenApiRouter<HttpState> {
@@ -65,6 +67,11 @@ fn for_browsers() -> OpenApiRouter<HttpState> {
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(audit::list))
+}
+
+/// Joining; agents log in nowhere else.
+fn for_agents() -> OpenApiRouter<HttpState> {
+    OpenApiRouter::new().routes(routes!(join::join))
 }
 
 fn for_everyone() -> OpenApiRouter<HttpState> {

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use holdfast_engine::catalog::token::Action;
 use holdfast_proto::ErrorCode;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -89,7 +90,7 @@ pub(super) async fn login(
 ) -> Result<Response, Problem> {
     login::check_site(access::bytes(&headers, login::SITE_HEADER))?;
     let link = Arc::clone(access::link(request.extensions())?);
-    let Login { token } = shown(&state, request, &link).await?;
+    let Login { token } = stranger_body(&state, request, &link).await?;
     let (named, peer) = (named_token(&token), Some(link.peer()));
     let look_up = move |auth: &Authenticator| auth.authenticate_token(Some(token.trim()), peer);
     let caller = state.app.admit("http", &link, Some(named), look_up, |caller| caller.token.id).await?;
@@ -103,21 +104,25 @@ pub(super) async fn login(
     Ok(with_cookie(Json(session), &login::set_cookie(&cookie))?)
 }
 
-/// The token that a login shows. Until it has arrived anyone may be at the other end.
-async fn shown(state: &HttpState, mut request: Request, link: &Link) -> Result<Login, Problem> {
+/// The body in which a stranger shows who it is: a token, or a join code. Until it has arrived anyone may be at the other end.
+pub(super) async fn stranger_body<T: DeserializeOwned>(
+    state: &HttpState,
+    mut request: Request,
+    link: &Link,
+) -> Result<T, Problem> {
     DefaultBodyLimit::max(LOGIN_BODY_BYTES).apply(&mut request);
     let mut beginning = state.logins.begin(link.origin());
-    let read = tokio::time::timeout(LOGIN_DEADLINE, Body::<Login>::from_request(request, &()));
+    let read = tokio::time::timeout(LOGIN_DEADLINE, Body::<T>::from_request(request, &()));
     let refused = |text: String| -> Problem {
         ServiceError::new(ErrorCode::Limit, text).retry_after(Duration::from_secs(1)).into()
     };
     tokio::select! {
         biased;
         read = read => match read {
-            Ok(read) => read.map(|Body(login)| login),
-            Err(_) => Err(refused(format!("the token did not arrive within {} s; log in again", LOGIN_DEADLINE.as_secs()))),
+            Ok(read) => read.map(|Body(shown)| shown),
+            Err(_) => Err(refused(format!("the request did not arrive within {} s; try again", LOGIN_DEADLINE.as_secs()))),
         },
-        () = beginning.refused() => Err(refused("too many logins were begun and not completed; log in again".to_owned())),
+        () = beginning.refused() => Err(refused("too many logins were begun and not completed; try again".to_owned())),
     }
 }
 

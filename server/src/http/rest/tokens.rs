@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::wire::{Items, maybe_time, time};
 use crate::activity::Change;
 use crate::app::App;
+use crate::auth::join;
 use crate::auth::tokens::{self, NewToken};
 use crate::error::ServiceError;
 use crate::http::access::Identity;
@@ -41,6 +42,8 @@ pub(super) struct Token {
     revoked: Option<String>,
     /// Since when it waits for an admin to enable it, as every token of a recovered server does; null: it does not
     disabled: Option<String>,
+    /// Until when its join code can be redeemed, and it cannot be used; null: it has none, or it was redeemed
+    joining_until: Option<String>,
     /// Accurate to a minute; null: never
     last_used: Option<String>,
     /// Whether this request was made with it
@@ -61,6 +64,7 @@ impl Token {
             expires: maybe_time(token.expires_ms),
             revoked: maybe_time(token.revoked_ms),
             disabled: maybe_time(token.disabled_ms),
+            joining_until: maybe_time(token.joining_until_ms()),
             last_used: maybe_time(token.last_used_ms),
             current: token.id == caller,
         })
@@ -87,12 +91,17 @@ pub(super) struct CreateToken {
     /// How long it is valid, such as 90d or 12h; null: it never expires
     #[serde(default)]
     expires_in: Option<String>,
+    /// Make a join code for an agent, which redeems it for the token within 15 minutes; for the roles backup and restore
+    #[serde(default)]
+    join: bool,
 }
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct CreatedToken {
-    /// The token's text, which is shown only once
-    token: String,
+    /// The token's text, which is shown only once; null: it is for a join code
+    token: Option<String>,
+    /// The join code, for `holdfast agent join`, which is shown only once; null: the token needs none
+    join_code: Option<String>,
     record: Token,
 }
 
@@ -131,10 +140,18 @@ pub(super) async fn create(
         let owner = wanted.owner.as_deref().filter(|owner| !owner.is_empty());
         let (name, namespaces, vm_patterns) = (&wanted.name, &wanted.namespaces, &wanted.vm_patterns);
         let new = NewToken { name, role, namespaces, owner, vm_patterns, expires_in };
-        let (text, record) = tokens::create(app.catalog(), &*app.clock, &caller.name, &new)?;
+        let (catalog, clock, who) = (app.catalog(), &*app.clock, &caller.name);
+        let (token, join_code, record) = if wanted.join {
+            let reached = (app.addresses.advertised.clone(), app.addresses.certificate.fingerprint());
+            let (code, record) = join::create(catalog, clock, who, &new, reached)?;
+            (None, Some(code.to_string()), record)
+        } else {
+            let (text, record) = tokens::create(catalog, clock, who, &new)?;
+            (Some(text.as_str().to_owned()), None, record)
+        };
         app.activity.note(Change::Tokens);
         let record = Token::of(app, &record, caller.id)?;
-        Ok((StatusCode::CREATED, Json(CreatedToken { token: text.as_str().to_owned(), record })))
+        Ok((StatusCode::CREATED, Json(CreatedToken { token, join_code, record })))
     })
     .await
 }

@@ -15,7 +15,7 @@ import { Tokens } from "./Tokens";
 
 export default function Access() {
   const tokens = useTokens();
-  const [creating, setCreating] = useState(false);
+  const [creating, setCreating] = useState<"token" | "join" | null>(null);
   const [made, setMade] = useState<CreatedToken | null>(null);
   const [revoking, setRevoking] = useState<TokenRecord | null>(null);
   return (
@@ -23,12 +23,18 @@ export default function Access() {
       <h1>Access</h1>
       <Card
         title="Tokens"
-        hint="Create a token for each hypervisor and each person, with the least role that suffices. Keep the admin token off hypervisors."
+        hint="Add each hypervisor by a line that it runs once. Create a token for each person and each script, with the least role that suffices. Keep the admin token off hypervisors."
         actions={
-          <button type="button" className="button button-primary" onClick={() => setCreating(true)}>
-            <Icon name="plus" />
-            Create a token
-          </button>
+          <>
+            <button type="button" className="button button-primary" onClick={() => setCreating("join")}>
+              <Icon name="plus" />
+              Add hypervisor
+            </button>
+            <button type="button" className="button" onClick={() => setCreating("token")}>
+              <Icon name="plus" />
+              Create a token
+            </button>
+          </>
         }
       >
         <Async query={tokens} height={200}>
@@ -36,11 +42,12 @@ export default function Access() {
         </Async>
       </Card>
       <Audit />
-      {creating && (
+      {creating !== null && (
         <CreateToken
-          onClose={() => setCreating(false)}
+          join={creating === "join"}
+          onClose={() => setCreating(null)}
           onMade={(answer) => {
-            setCreating(false);
+            setCreating(null);
             setMade(answer);
           }}
         />

@@ -1,4 +1,4 @@
-/** The form for a new token. */
+/** The form for a new token, or for a hypervisor that joins and gets one. */
 
 import { useState, type SubmitEvent } from "react";
 
@@ -30,11 +30,13 @@ const patterns = (text: string): string[] =>
     .filter((each) => each !== "");
 
 interface CreateTokenProps {
+  /** For an agent, by a join code. */
+  join: boolean;
   onMade: (made: CreatedToken) => void;
   onClose: () => void;
 }
 
-export function CreateToken({ onMade, onClose }: CreateTokenProps) {
+export function CreateToken({ join, onMade, onClose }: CreateTokenProps) {
   const create = useCreateToken();
   const known = useNamespaces().data?.items.map((namespace) => namespace.name) ?? [];
   const [name, setName] = useState("");
@@ -52,6 +54,7 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
       {
         name: name.trim(),
         role,
+        join,
         namespaces: scope,
         vm_patterns: scoped ? patterns(vms) : [],
         ...(owner.trim() === "" ? {} : { owner: owner.trim() }),
@@ -62,7 +65,7 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
   };
 
   return (
-    <Dialog title="Create a token" pending={create.isPending} onClose={onClose}>
+    <Dialog title={join ? "Add hypervisor" : "Create a token"} pending={create.isPending} onClose={onClose}>
       <form className="form" onSubmit={submit}>
         <label className="field">
           <span>Name</span>
@@ -70,7 +73,7 @@ export function CreateToken({ onMade, onClose }: CreateTokenProps) {
         </label>
         <fieldset className="field roles">
           <legend>Role</legend>
-          {ROLES.map(([each, text]) => (
+          {ROLES.filter(([each]) => !join || each === "backup" || each === "restore").map(([each, text]) => (
             <label key={each} className="role">
               <input type="radio" name="role" value={each} checked={role === each} onChange={() => setRole(each)} />
               <span>

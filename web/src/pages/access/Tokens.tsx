@@ -8,12 +8,14 @@ import { Badge } from "../../components/Status";
 import { plural } from "../../format/numbers";
 import { minute, relative, second } from "../../format/time";
 
-export type TokenState = "usable" | "disabled" | "expired" | "revoked";
+export type TokenState = "usable" | "joining" | "disabled" | "expired" | "revoked";
 
 export function stateOf(token: TokenRecord, nowMs = Date.now()): TokenState {
   if (token.revoked !== null) return "revoked";
   if (token.disabled !== null) return "disabled";
-  if (token.expires !== null && Date.parse(token.expires) <= nowMs) return "expired";
+  const ended = (iso: string | null) => iso !== null && Date.parse(iso) <= nowMs;
+  if (ended(token.expires) || ended(token.joining_until)) return "expired";
+  if (token.joining_until !== null) return "joining";
   return "usable";
 }
 
@@ -22,12 +24,14 @@ function State({ token }: { token: TokenRecord }) {
   if (state === "revoked") return <Badge tone="bad" icon="stop">revoked</Badge>;
   if (state === "disabled") return <Badge tone="warn" icon="stop">disabled</Badge>;
   if (state === "expired") return <Badge tone="warn" icon="clock">expired</Badge>;
+  if (state === "joining") return <Badge tone="warn" icon="clock">joining</Badge>;
   return <Badge tone="good" icon="check">{token.current ? "yours" : "active"}</Badge>;
 }
 
 export function Tokens({ tokens, onRevoke }: { tokens: readonly TokenRecord[]; onRevoke: (token: TokenRecord) => void }) {
   const [all, setAll] = useState(false);
-  const usable = tokens.filter((token) => stateOf(token) === "usable");
+  const lasts = (token: TokenRecord) => ["usable", "joining"].includes(stateOf(token));
+  const usable = tokens.filter(lasts);
   const rest = tokens.length - usable.length;
   const columns: SimpleColumn<TokenRecord>[] = [
     { id: "name", header: "Name", render: (token) => <span className="token-name" data-exact={token.id}>{token.name}</span> },
@@ -43,7 +47,7 @@ export function Tokens({ tokens, onRevoke }: { tokens: readonly TokenRecord[]; o
       id: "revoke",
       header: "Revoke",
       render: (token) =>
-        stateOf(token) === "usable" ? (
+        lasts(token) ? (
           <button type="button" className="button button-small button-danger" aria-label={`Revoke ${token.name}`} onClick={() => onRevoke(token)}>
             Revoke
           </button>

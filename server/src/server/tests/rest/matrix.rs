@@ -56,6 +56,7 @@ type Call = (&'static str, &'static str, &'static str, Who, Foreign);
 
 const CALLS: &[Call] = &[
     ("POST", "/login", "", NoTokenNeeded, Shown),
+    ("POST", "/join", "", NoTokenNeeded, Shown),
     ("GET", "/openapi.json", "", NoTokenNeeded, Shown),
     ("POST", "/logout", "", AnyToken, Shown),
     ("GET", "/session", "", AnyToken, Shown),
@@ -191,6 +192,7 @@ impl Seeded {
         };
         match (method, path.as_str()) {
             ("POST", "/login") => ask.json(&json!({ "token": self.fixture.admin_token() })),
+            ("POST", "/join") => ask.json(&self.fixture.redemption(&self.fixture.join_code(), 1)),
             ("PUT", "/namespaces/mine/quota") => ask.json(&json!({ "restore_points": 1000 })),
             ("POST", "/tokens") => {
                 let unique = ulid(&self.fixture);
@@ -333,6 +335,22 @@ const NOT_FOR_AGENTS: &[(&str, &str)] = &[
     ("GET", "/audit"),
 ];
 
+/// Whether an endpoint is on the listener for `audience`.
+fn is_for(audience: Audience, call: &Call) -> bool {
+    match audience {
+        Audience::Browsers => call.1 != "/join",
+        Audience::Agents => !NOT_FOR_AGENTS.contains(&(call.0, call.1)),
+    }
+}
+
+/// The status of what is not there: for browsers there are pages, which are only read.
+const fn absent(audience: Audience) -> u16 {
+    match audience {
+        Audience::Browsers => 405,
+        Audience::Agents => 404,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_endpoint_by_every_role_in_every_scope() {
     every_endpoint(Audience::Browsers).await;
@@ -355,8 +373,9 @@ async fn every_endpoint(audience: Audience) {
                 let token = seeded.fixture.token(role, namespaces);
                 let status = seeded.outcome_for(audience, call, &token).await;
                 let status = if (200..300).contains(&status) { 200 } else { status };
-                let is_there = audience == Audience::Browsers || !NOT_FOR_AGENTS.contains(&(call.0, call.1));
-                let expected = if is_there { expected(call.3, call.4, role, scope) } else { 404 };
+                let is_there = is_for(audience, call);
+                let expected =
+                    if is_there { expected(call.3, call.4, role, scope) } else { absent(audience) };
                 assert_eq!(status, expected, "{role}, {scope}: {call:?}");
             }
         }
@@ -373,12 +392,12 @@ async fn without_a_valid_token_everything_is_refused() {
     for call in CALLS {
         seeded.fixture.server.app().auth.back_off().forgive_all();
         for token in ["", "hf_nonsense", &revoked] {
-            let status = seeded.outcome(call, token).await;
-            let expected = if call.3 == NoTokenNeeded { 200 } else { 401 };
-            assert_eq!(status, expected, "{token:?}: {call:?}");
-            let status = seeded.outcome_for(Audience::Agents, call, token).await;
-            let is_there = !NOT_FOR_AGENTS.contains(&(call.0, call.1));
-            assert_eq!(status, if is_there { 401 } else { 404 }, "{token:?}: {call:?}");
+            for audience in [Audience::Browsers, Audience::Agents] {
+                let status = seeded.outcome_for(audience, call, token).await;
+                let expected = if call.3 == NoTokenNeeded { 200 } else { 401 };
+                let expected = if is_for(audience, call) { expected } else { absent(audience) };
+                assert_eq!(status, expected, "{token:?}: {call:?}");
+            }
         }
     }
     seeded.fixture.server.stop().await.unwrap();
@@ -498,6 +517,7 @@ fn check_operation(what: &str, operation: &Value, who: Who) {
 fn entry(method: &str, path: &str) -> &'static str {
     match (method, path) {
         ("POST", "/login") => "login",
+        ("POST", "/join") => "token.join",
         ("POST", "/logout") => "",
         ("PUT", "/namespaces/{name}/quota") => "namespace.quota",
         ("POST", "/vms/{namespace}/{vm}/owner") => "vm.owner",
@@ -531,14 +551,19 @@ async fn every_endpoint_and_every_refusal_has_its_entry_in_the_audit_log() {
         let (method, path, query, ..) = *call;
         let ask = seeded.ask(method, path, query);
         let before = fixture.audited();
-        let status = fixture.open(ask.bearer(&admin)).await.status().as_u16();
+        let ask = ask.bearer(&admin);
+        let open = async |ask| match is_for(Audience::Browsers, call) {
+            true => fixture.open(ask).await.status().as_u16(),
+            false => fixture.open_as_agent(ask).await.status().as_u16(),
+        };
+        let status = open(ask).await;
         let mut since = fixture.audited_since(&before);
         // Tasks work meanwhile.
         since.retain(|action| action != "task.end");
         assert_eq!(since.join(" "), entry(method, path), "{status}: {call:?}");
         let ask = seeded.ask(method, path, query);
         let before = fixture.audited();
-        let status = fixture.open(ask.bearer(&theirs)).await.status().as_u16();
+        let status = open(ask.bearer(&theirs)).await;
         let since = fixture.audited_since(&before);
         if status == 403 {
             assert!(since.contains(&"call.refused".to_owned()), "{call:?}: {since:?}");

@@ -5,6 +5,7 @@ mod contract;
 mod details;
 mod events;
 mod findings;
+mod join;
 mod login;
 mod matrix;
 mod overviews;

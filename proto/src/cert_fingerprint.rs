@@ -8,7 +8,17 @@ use std::str::FromStr;
 pub struct CertFingerprint([u8; 32]);
 
 impl CertFingerprint {
-    /// The fingerprint of a certificate.
+    /// From its bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
+    /// The fingerprint of a certificate in DER.
     pub fn of(der: &[u8]) -> Self {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
         let mut bytes = [0; 32];

@@ -1,19 +1,33 @@
 //! Where a server is: `https://host:port`, `host:port` or `host`.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 /// Port of the gRPC service unless the address names one.
 pub const DEFAULT_PORT: u16 = 7440;
 
 /// A server's host and port.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ServerAddress {
     host: String,
     port: u16,
 }
 
 impl ServerAddress {
+    /// From a host name or an IP address, without brackets, and a TCP port.
+    ///
+    /// # Errors
+    /// [`NotAnAddress`].
+    pub fn new(host: &str, port: u16) -> Result<Self, NotAnAddress> {
+        let bracketed =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        bracketed.parse()
+    }
+
     /// Host name or IP address, without brackets.
     pub fn host(&self) -> &str {
         &self.host
@@ -38,6 +52,26 @@ impl fmt::Display for ServerAddress {
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
+    }
+}
+
+impl TryFrom<String> for ServerAddress {
+    type Error = NotAnAddress;
+
+    fn try_from(text: String) -> Result<Self, NotAnAddress> {
+        text.parse()
+    }
+}
+
+impl From<ServerAddress> for String {
+    fn from(address: ServerAddress) -> Self {
+        address.to_string()
+    }
+}
+
+impl From<SocketAddr> for ServerAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self { host: address.ip().to_string(), port: address.port() }
     }
 }
 
