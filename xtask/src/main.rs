@@ -8,6 +8,7 @@
 //! | `soak` | more power failures than `test` has time for ([`soak`]) |
 //! | `mutants` | checking that a test fails when a rule is removed from the code ([`mutants`]) |
 //! | `bench` | figures, beside those of other tools on the same disks ([`mod@bench`]) |
+//! | `package` | Debian packages and an archive of the agent ([`package`]) |
 //! | `openapi` | writing `web/openapi.json` anew after a change to the REST API ([`web`]) |
 //!
 //! This crate depends on none of the others, so that it starts quickly and drives only what a user would: the
@@ -23,6 +24,7 @@ mod labels;
 mod lanes;
 mod mutants;
 mod needs;
+mod package;
 mod programs;
 mod scratch;
 mod server;
@@ -61,6 +63,8 @@ enum Command {
     Mutants(mutants::Options),
     /// Measure Holdfast and the other tools installed here on the same disks
     Bench(Box<bench::Options>),
+    /// Make the Debian packages and an archive of the agent for any Linux
+    Package(package::Options),
     /// Write web/openapi.json, from which the web UI's types are generated, after a change to the REST API
     Openapi,
 }
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Soak(options) => soak::run(&options),
         Command::Mutants(options) => mutants::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Package(options) => package::run(&options),
         Command::Openapi => web::write_openapi(),
     };
     match result {

@@ -58,6 +58,30 @@ pub(crate) const SETPRIV: Need = Need {
 /// For the web interface's own tests.
 pub(crate) const NPM: Need =
     Need { program: "npm", package: "npm", why: "builds and tests the web interface" };
+/// Makes Debian packages.
+pub(crate) const DPKG_DEB: Need = Need { program: "dpkg-deb", package: "dpkg", why: "makes Debian packages" };
+/// Finds the packages of a program's libraries.
+pub(crate) const DPKG_SHLIBDEPS: Need =
+    Need { program: "dpkg-shlibdeps", package: "dpkg-dev", why: "says which libraries a package depends on" };
+/// Takes debug information out of a program.
+pub(crate) const STRIP: Need =
+    Need { program: "strip", package: "binutils", why: "takes debug information out of programs" };
+/// Puts it into a file of its own.
+pub(crate) const OBJCOPY: Need =
+    Need { program: "objcopy", package: "binutils", why: "puts debug information into files of its own" };
+/// Compresses changelogs.
+pub(crate) const GZIP: Need = Need { program: "gzip", package: "gzip", why: "compresses changelogs" };
+/// Compresses archives.
+pub(crate) const XZ: Need = Need { program: "xz", package: "xz-utils", why: "compresses archives" };
+/// Checks Debian packages.
+pub(crate) const LINTIAN: Need =
+    Need { program: "lintian", package: "lintian", why: "checks Debian packages" };
+/// Makes a Debian system in a folder.
+pub(crate) const DEBOOTSTRAP: Need = Need {
+    program: "debootstrap",
+    package: "debootstrap",
+    why: "makes a Debian system to install packages in",
+};
 /// A browser for the web interface's tests.
 pub(crate) const CHROMIUM: Need =
     Need { program: "chromium", package: "chromium", why: "runs the web interface's browser tests" };

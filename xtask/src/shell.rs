@@ -93,14 +93,25 @@ pub(crate) enum Profile {
     Release,
     /// Without link-time optimisation: built sooner, nearly as fast.
     Demo,
+    /// For tests.
+    Dev,
 }
 
 impl Profile {
-    /// Its name in Cargo.toml, and that of its folder.
+    /// Its name in Cargo.toml.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
             Self::Demo => "demo",
+            Self::Dev => "dev",
+        }
+    }
+
+    /// The name of its folder.
+    pub(crate) const fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            other => other.name(),
         }
     }
 }
@@ -115,7 +126,7 @@ pub(crate) fn binaries(profile: Profile) -> Result<PathBuf> {
     }
     let name = profile.name();
     run(cargo().args(["build", "--profile", name, "-p", "holdfast", "-p", "holdfast-server", "--bins"]))?;
-    Ok(target_dir()?.join(name))
+    Ok(target_dir()?.join(profile.folder()))
 }
 
 /// An example program of the storage engine: in `examples` below `$HOLDFAST_BIN_DIR`, or else built first, with the
@@ -136,7 +147,7 @@ pub(crate) fn example_of(package: &str, name: &str, profile: Profile) -> Result<
         Some(folder) => PathBuf::from(folder),
         None => {
             run(cargo().args(["build", "--profile", profile.name(), "-p", package, "--example", name]))?;
-            target_dir()?.join(profile.name())
+            target_dir()?.join(profile.folder())
         }
     };
     Ok(folder.join("examples").join(name))

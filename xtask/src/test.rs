@@ -9,7 +9,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::needs::{
-    self, CHROMIUM, CURL, DEBUGFS, E2FSCK, FAKETIME, MKE2FS, NPM, Need, PROMTOOL, QEMU_IMG, QEMU_NBD, STRACE,
+    self, CHROMIUM, CURL, DEBOOTSTRAP, DEBUGFS, DPKG_DEB, DPKG_SHLIBDEPS, E2FSCK, FAKETIME, IP, MKE2FS, NPM,
+    Need, PROMTOOL, QEMU_IMG, QEMU_NBD, STRACE, UNSHARE,
 };
 use crate::programs;
 use crate::scratch::Scratch;
@@ -85,6 +86,9 @@ fn all_steps(slow: bool) -> Vec<Step> {
         vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, QEMU_NBD, STRACE, FAKETIME, CURL, PROMTOOL];
     if with_web {
         wanted.extend([NPM, CHROMIUM]);
+    }
+    if slow {
+        wanted.extend([DEBOOTSTRAP, DPKG_DEB, DPKG_SHLIBDEPS, IP, UNSHARE]);
     }
     let missing = needs::provide(&wanted);
     let mut steps = vec![format_step(), step("needs", || needs::insist(&missing))];

@@ -21,7 +21,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureSch
 
 use super::fail::Failure;
 use super::out;
-use crate::config::{Given, address, resolve};
+use crate::config::{Given, address};
 use crate::tls::FINGERPRINT_FILE;
 
 /// How long each step may take: connecting, writing, each read. A server that takes longer is not healthy.
@@ -52,7 +52,7 @@ pub(super) struct HealthArgs {
 impl HealthArgs {
     fn settings(&self) -> Result<Asked, Failure> {
         let given = Given::default().with("data_dir", self.data_dir.as_ref())?.with("http", self.http)?;
-        let settings = resolve(&given, self.config.as_deref(), &|name| std::env::var_os(name))?.settings;
+        let settings = super::settings(&given, self.config.as_deref())?.settings;
         let fingerprint = settings.data_dir.join(FINGERPRINT_FILE);
         let trusted = self.tls_cert.clone().map_or(Trusted::Fingerprint(fingerprint), Trusted::Certificate);
         Ok(Asked { http: settings.http, trusted })

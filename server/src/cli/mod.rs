@@ -29,7 +29,7 @@ use holdfast_engine::EngineParts;
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
 
-use crate::config::{Given, Resolved, check_env, resolve};
+use crate::config::{ENV_PREFIX, Given, Resolved, check_env, resolve};
 use crate::memory::Budget;
 use crate::process;
 use crate::repository::{is_repository, open_parts};
@@ -37,9 +37,10 @@ use fail::Failure;
 
 const ABOUT_SETTINGS: &str = "\
 Each setting comes from the command line, or else from the environment (HOLDFAST_ and its name in capitals, such \
-as HOLDFAST_LEASE_SECS), or else from the file named by --config or HOLDFAST_CONFIG (TOML: lease_secs = 120), or \
-else from the defaults. Its name is the flag's, but for encryption (--encrypt), tls_names (--tls-name) and \
-s3_rate_windows (--s3-rate-window). 'holdfast-server config' shows the settings in force and where each comes from.";
+as HOLDFAST_LEASE_SECS), or else from the file named by --config or HOLDFAST_CONFIG, else from \
+/etc/holdfast/server.toml if there is one (TOML: lease_secs = 120), or else from the defaults. Its name is the flag's, \
+but for encryption (--encrypt), tls_names (--tls-name) and s3_rate_windows (--s3-rate-window). 'holdfast-server config' \
+shows the settings in force and where each comes from.";
 
 const ABOUT_HEALTH: &str = "\
 What is not named here comes from the environment (HOLDFAST_ and its name in capitals) and from the configuration file, as \
@@ -117,7 +118,8 @@ enum Command {
     ///
     /// Takes the newest catalog snapshot that can be read, enters every restore point that is newer than it, and
     /// says what cannot be known. Tokens come back disabled; a new admin token is written to the data folder. Refuses
-    /// a data folder that holds a catalog. Running it again after a crash is fine.
+    /// a data folder that holds a catalog; a repository that was never used is moved to unused-repository below the folder.
+    /// Running it again after a crash is fine.
     #[command(after_help = recover::EXAMPLES)]
     Recover(recover::RecoverArgs),
     /// Write a backup of the server itself (also while it is running)
@@ -135,7 +137,7 @@ enum Command {
 /// Every setting, for commands that use all of them.
 #[derive(Debug, Args)]
 struct AllSettings {
-    /// Configuration file (TOML)
+    /// Configuration file (TOML) [default: /etc/holdfast/server.toml if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -145,7 +147,7 @@ struct AllSettings {
 /// Where the repository is, for commands that need no more.
 #[derive(Debug, Args)]
 struct DataFolder {
-    /// Configuration file (TOML)
+    /// Configuration file (TOML) [default: /etc/holdfast/server.toml if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Folder of the repository
@@ -153,10 +155,25 @@ struct DataFolder {
     data_dir: Option<PathBuf>,
 }
 
+/// The settings of a packaged server.
+const PACKAGED_CONFIG: &str = "/etc/holdfast/server.toml";
+
+/// The configuration file: the one that is named, or else that of a packaged server, if there is one.
+fn config_file(named: Option<&Path>) -> Option<PathBuf> {
+    let of_environment = || std::env::var_os(format!("{ENV_PREFIX}CONFIG")).map(PathBuf::from);
+    let packaged = || Some(PathBuf::from(PACKAGED_CONFIG)).filter(|path| path.exists());
+    named.map(Path::to_path_buf).or_else(of_environment).or_else(packaged)
+}
+
+/// The settings in force, `given` being the flags.
+fn settings(given: &Given, config: Option<&Path>) -> Result<Resolved, Failure> {
+    Ok(resolve(given, config_file(config).as_deref(), &|name| std::env::var_os(name))?)
+}
+
 impl AllSettings {
     fn resolve(&self) -> Result<Resolved, Failure> {
         check_env(std::env::vars_os())?;
-        Ok(resolve(&self.given, self.config.as_deref(), &|name| std::env::var_os(name))?)
+        settings(&self.given, self.config.as_deref())
     }
 }
 
@@ -164,7 +181,7 @@ impl DataFolder {
     fn resolve(&self) -> Result<Resolved, Failure> {
         let given = Given::default().with("data_dir", self.data_dir.as_ref())?;
         check_env(std::env::vars_os())?;
-        Ok(resolve(&given, self.config.as_deref(), &|name| std::env::var_os(name))?)
+        settings(&given, self.config.as_deref())
     }
 
     /// Opens the repository's parts. Starts logging.

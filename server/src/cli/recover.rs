@@ -12,11 +12,11 @@ use holdfast_engine::{DroppedRows, Engine, OnLoss, OpenSummary};
 use holdfast_proto::ErrorCode;
 use serde_json::{Value, json};
 
-use super::DataFolder;
 use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
-use crate::config::{ENV_PREFIX, Resolved, Settings};
+use super::{DataFolder, config_file};
+use crate::config::{Resolved, Settings};
 use crate::process;
 use crate::repository::recover::{Needed, Recovered, Recovery, set_aside};
 use crate::repository::{Beside, Brought, Requests, open_with_all};
@@ -113,11 +113,7 @@ fn recover(args: &RecoverArgs, resolved: &Resolved, clock: &Arc<dyn Clock>) -> R
     let (parts, Beside { tiers, encryption }) = open_with_all(settings, clock)?;
     // (S13) As soon as it is known what the server needs.
     let bucket = settings.s3.as_deref().filter(|_| brought.is_some() || missing.is_some());
-    let config = args
-        .folder
-        .config
-        .clone()
-        .or_else(|| std::env::var_os(format!("{ENV_PREFIX}CONFIG")).map(PathBuf::from));
+    let config = config_file(args.folder.config.as_deref());
     let needed = bucket.map(|bucket| Needed::keep(resolved, bucket, encryption.is_none(), config.as_deref()));
     let engine = Engine::assemble(parts)?;
     let audited = engine.audit(&progress)?;

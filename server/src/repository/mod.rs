@@ -197,7 +197,7 @@ fn orphaned(error: CatalogError, path: &Path, blobs: &Path, traces: &str) -> Ser
 // One process per data folder.
 
 /// Name of the lock file within the data folder.
-const FILE_NAME: &str = "repository.lock";
+pub(crate) const LOCK_FILE: &str = "repository.lock";
 
 /// Holds the lock; the operating system frees it when the process ends, however it ends.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ impl FolderLock {
     /// # Errors
     /// `Busy`, naming the process that has it; when the file cannot be opened.
     pub(crate) fn take(folder: &Path) -> Result<Self, ServiceError> {
-        let path = folder.join(FILE_NAME);
+        let path = folder.join(LOCK_FILE);
         let failed =
             |error| ServiceError::new(io_code(&error), format!("cannot open {}: {error}", path.display()));
         let mut options = OpenOptions::new();
@@ -246,7 +246,7 @@ impl FolderLock {
         if std::fs::read_dir(folder)?.count() > 1 {
             return Ok(());
         }
-        std::fs::remove_file(folder.join(FILE_NAME))
+        std::fs::remove_file(folder.join(LOCK_FILE))
     }
 }
 
@@ -382,9 +382,9 @@ mod tests {
     fn a_lock_is_not_taken_where_a_link_leads() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join("another");
-        std::os::unix::fs::symlink(&other, folder.path().join(FILE_NAME)).unwrap();
+        std::os::unix::fs::symlink(&other, folder.path().join(LOCK_FILE)).unwrap();
         let error = FolderLock::take(folder.path()).unwrap_err();
-        assert!(error.message.contains(FILE_NAME), "{}", error.message);
+        assert!(error.message.contains(LOCK_FILE), "{}", error.message);
         assert!(!other.exists());
         fs::write(&other, b"theirs").unwrap();
         FolderLock::take(folder.path()).unwrap_err();

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod settings;
+mod unused;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -33,7 +34,7 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::files;
 use crate::memory::Budget;
-use crate::repository::FolderLock;
+use crate::repository::{FolderLock, LOCK_FILE};
 use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
 
 /// What the catalog is called until it is whole.
@@ -78,7 +79,7 @@ impl Recovery {
     /// folder's. `kit`: a recovery kit that opens an encrypted volume, in place of what the settings name.
     ///
     /// # Errors
-    /// `Invalid` when the data folder holds a catalog already, or `from` is no volume; `Busy` when either is in use;
+    /// `Invalid` when the data folder holds a catalog that was used, or `from` is no volume; `Busy` when either is in use;
     /// `Unauthenticated` when the volume is encrypted and its keys are not opened.
     pub fn begin(
         from: &Path,
@@ -112,6 +113,7 @@ impl Recovery {
         files::create_private_folder(data_dir).map_err(cannot("create", data_dir))?;
         let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
         let mut locks = vec![FolderLock::take(&data_dir)?];
+        unused::set_aside_unused(&data_dir, Some(&from), clock)?;
         refuse_catalog(
             &data_dir,
             "recovery never replaces a catalog; move it away first, or name another --data-dir",
@@ -156,6 +158,7 @@ impl Recovery {
         files::create_private_folder(data_dir).map_err(cannot("create", data_dir))?;
         let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
         let locks = vec![FolderLock::take(&data_dir)?];
+        unused::set_aside_unused(&data_dir, None, clock)?;
         refuse_catalog(&data_dir, "recovery never replaces a catalog; name another --data-dir")?;
         let blobs = data_dir.join(BLOBS);
         // A recovery from a folder makes a record, too, and a link.
@@ -349,7 +352,7 @@ fn refuse_catalog(folder: &Path, what_to_do: &str) -> Result<(), ServiceError> {
 /// Whether `home` is the data folder whose volume is in the folder `from`.
 fn is_home_of(home: &Path, from: &Path) -> bool {
     from.file_name().is_some_and(|name| name == BLOBS)
-        && (catalog_path(home).exists() || home.join("repository.lock").exists())
+        && (catalog_path(home).exists() || home.join(LOCK_FILE).exists())
 }
 
 /// Makes the volume the data folder's own: it is there already, or a link leads to it. Nothing is copied.

@@ -58,6 +58,8 @@ mod memory;
 #[cfg(test)]
 mod owners;
 #[cfg(test)]
+mod packages;
+#[cfg(test)]
 mod prometheus;
 #[cfg(test)]
 mod queue;

@@ -262,3 +262,32 @@ fn a_snapshot_without_its_key_is_named_and_the_one_before_it_is_used() {
     assert_eq!(name, "snapshots/0000000000000003");
     assert!(why.contains("data key 7"), "{why}");
 }
+
+/// As a package's first start leaves it, with the first administrator's token.
+#[test]
+fn a_repository_that_was_never_used_is_set_aside() {
+    let (lost, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let id = repository(lost.path());
+    let saved = saved(lost.path());
+    let fresh = open(target.path());
+    let unused = fresh.repository_id();
+    create_token(fresh.catalog(), 9, "admin");
+    fresh.shutdown().unwrap();
+    drop(fresh);
+    let recovery = begin(&saved.path().join(BLOBS), target.path()).unwrap();
+    assert_eq!(recovery.repository, id);
+    drop(recovery);
+    let aside = target.path().join("unused-repository");
+    assert_eq!(open(&aside).repository_id(), unused, "nothing of it is lost");
+
+    // Whoever has a token may count on the repository.
+    let used = tempfile::tempdir().unwrap();
+    let fresh = open(used.path());
+    for number in [1, 2] {
+        create_token(fresh.catalog(), number, &format!("token {number}"));
+    }
+    fresh.shutdown().unwrap();
+    drop(fresh);
+    let refused = begin(&saved.path().join(BLOBS), used.path()).unwrap_err();
+    assert!(refused.message.contains("exists"), "{refused:?}");
+}
