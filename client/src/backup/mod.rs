@@ -119,8 +119,11 @@ pub async fn run(
         run_id,
         failed_disks: [unopened, unreadable].concat(),
         written_disks: agent.take_written(),
-        details: serde_json::from_str(&commit.details)
-            .map_err(|error| ClientError::Protocol(format!("compression details: {error}")))?,
+        // The backup exists, whatever is told of it.
+        details: serde_json::from_str(&commit.details).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the compression details that the server answered");
+            Vec::new()
+        }),
         seconds: begun.elapsed().as_secs_f64(),
         sent_bytes: pipeline.sent_bytes.load(Ordering::Relaxed),
         reread_extents: pipeline.reread_extents.load(Ordering::Relaxed),

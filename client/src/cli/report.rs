@@ -43,7 +43,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
     let for_people = context.output.json || format == Format::Table;
     let agents = if for_people { proved_by_agents(&connection.api(), &namespace).await? } else { Vec::new() };
     let findings = match report.worst {
-        Some(count) if for_people => findings(&connection.api(), &parameters, count).await?,
+        Some(count) if for_people && count > 0 => findings(&connection.api(), &parameters, count).await?,
         _ => Vec::new(),
     };
     let by = group_by(group.unwrap_or(Group::Repository));

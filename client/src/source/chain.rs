@@ -27,7 +27,15 @@ struct Names {
     /// Where its data are (qcow2).
     data: Option<String>,
     /// Where its parts are (VMDK).
-    extents: Vec<String>,
+    extents: Vec<Part>,
+}
+
+/// A part of a VMDK.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Part {
+    name: String,
+    /// Bytes it must have at least; QEMU reads zeros beyond its end.
+    len: u64,
 }
 
 /// Files of an image, all open, and how QEMU is told to open them.
@@ -40,8 +48,8 @@ pub(super) struct Chain {
 /// Follows an image's names.
 struct Follower<'a> {
     disk: &'a str,
-    /// The first image's folder, in which other files may be.
-    folder: PathBuf,
+    /// The first image's folder, in which other files may be; `None` for a device: what lies beside it is not its own.
+    folder: Option<PathBuf>,
     allow_backing: bool,
     files: Vec<RawDisk>,
 }
@@ -59,6 +67,7 @@ impl Chain {
     ) -> Result<Self, SourceError> {
         let path = std::path::absolute(path).map_err(|error| SourceError::open(path, error))?;
         let folder = folder_of(&path).canonicalize().map_err(|error| SourceError::open(&path, error))?;
+        let folder = Some(folder).filter(|_| !file.is_device());
         let disk = file.name().to_owned();
         let mut follower = Follower { disk: &disk, folder, allow_backing, files: Vec::new() };
         let node = follower.follow(&path, file, format, 1)?;
@@ -86,10 +95,13 @@ impl Follower<'_> {
             let count = names.extents.len();
             return Err(refused(format!("has {count} parts; the most that can be read are {EXTENTS_MAX}")));
         }
-        for extent in &names.extents {
-            let opened = RawDisk::open(self.disk, &self.resolve(path, extent)?)?;
+        for Part { name, len } in &names.extents {
+            let opened = RawDisk::open(self.disk, &self.resolve(path, name)?)?;
             if is_descriptor(&read(&opened, 0, 512)?) {
-                return Err(refused(format!("has a part, {extent}, that has parts again")));
+                return Err(refused(format!("has a part, {name}, that has parts again")));
+            }
+            if opened.size_bytes() < *len {
+                return Err(refused(format!("is cut off: its part {name} must have {len} bytes")));
             }
             self.files.push(opened);
         }
@@ -142,12 +154,13 @@ impl Follower<'_> {
         let path = folder_of(from).join(name);
         // Links are followed first: one in the folder may lead out of it.
         let real = path.canonicalize().map_err(|error| SourceError::open(&path, error))?;
-        if !self.allow_backing && !real.starts_with(&self.folder) {
+        let is_beside = self.folder.as_ref().is_some_and(|folder| real.starts_with(folder));
+        if !self.allow_backing && !is_beside {
             return Err(refused(
                 "which is outside the image's folder; if you know that the image may use it, add --allow-backing",
             ));
         }
-        Ok(path)
+        Ok(real)
     }
 }
 
@@ -178,8 +191,9 @@ fn names_of(file: &RawDisk, format: Format) -> Result<Names, SourceError> {
         Format::Qcow2 => qcow2(file)?,
         Format::Vmdk => vmdk(file)?,
         Format::Vpc => vhd(file)?,
+        Format::Vdi => vdi(file)?,
         // QEMU knows no differences in these, and refuses an image of them.
-        Format::Raw | Format::Vdi | Format::Vhdx => Ok(Names::default()),
+        Format::Raw | Format::Vhdx => Ok(Names::default()),
     };
     found.map_err(|why| SourceError::Image { location: file.location().to_owned(), why })
 }
@@ -219,6 +233,7 @@ fn qcow2(file: &RawDisk) -> Found {
 }
 
 fn qcow2_names(cluster: &[u8]) -> Result<Names, String> {
+    const CORRUPT: u64 = 1 << 1;
     const EXTERNAL_DATA: u64 = 1 << 2;
     let damaged = || "is damaged: its header is cut off".to_owned();
     let field = |at| be32(cluster, at).ok_or_else(damaged);
@@ -234,6 +249,9 @@ fn qcow2_names(cluster: &[u8]) -> Result<Names, String> {
     }
     let (backing_at, backing_len) = (field64(8)?, field(16)?);
     let (features, mut at) = if version == 2 { (0, 72) } else { (field64(72)?, field(100)? as usize) };
+    if features & CORRUPT != 0 {
+        return Err("is marked as corrupt: repair a copy of it with 'qemu-img check -r all'".to_owned());
+    }
     let (mut backing_format, mut data) = (None, None);
     loop {
         let (kind, len) =
@@ -282,23 +300,56 @@ fn vmdk(file: &RawDisk) -> Found {
     if len > DESCRIPTOR_MAX {
         return Ok(Err(format!("is damaged: its descriptor is {len} bytes long")));
     }
-    let descriptor = read(file, start, len.max(DESCRIPTOR_MIN))?;
-    Ok(vmdk_names(&String::from_utf8_lossy(&descriptor), has_extents))
+    // Of a descriptor of parts QEMU reads as much as there is, whatever its header says.
+    let most = if has_extents { DESCRIPTOR_MAX } else { len.max(DESCRIPTOR_MIN) };
+    let mut descriptor = read(file, start, most)?;
+    descriptor.truncate(descriptor.iter().position(|byte| *byte == 0).unwrap_or(descriptor.len()));
+    let text = String::from_utf8_lossy(&descriptor);
+    if has_extents && matches!(text, std::borrow::Cow::Owned(_)) {
+        return Ok(Err("has a descriptor that is not valid UTF-8".to_owned()));
+    }
+    Ok(vmdk_names(&text, has_extents))
+}
+
+/// Words before the name of a part.
+const PART_KINDS: [&str; 5] = ["FLAT", "VMFS", "SPARSE", "VMFSSPARSE", "SESPARSE"];
+
+/// QEMU leaves out parts that it does not read, and what follows takes their place.
+fn refuse_left_out(descriptor: &str) -> Result<(), String> {
+    let words: Vec<&str> = descriptor.split_whitespace().collect();
+    for three in words.windows(3) {
+        let [access, sectors, kind] = three else { continue };
+        let kind = kind.split('"').next().unwrap_or_default();
+        let is_part = matches!(*access, "RW" | "RDONLY" | "NOACCESS") && sectors.parse::<u64>().is_ok();
+        if is_part && (*access != "RW" || !PART_KINDS.contains(&kind)) {
+            return Err(format!("has a part {access} {kind}, which cannot be read"));
+        }
+    }
+    Ok(())
 }
 
 /// Finds at least what QEMU finds. QEMU reads parts by `scanf`, to which a line's end is a space like any other: what counts is
 /// a quotation mark after the word for a kind of part.
 fn vmdk_names(descriptor: &str, has_extents: bool) -> Result<Names, String> {
-    const KINDS: [&str; 3] = ["FLAT", "VMFS", "SPARSE"];
+    /// QEMU cuts off what is longer.
+    const NAME_MAX: usize = 511;
     const PARENT: &str = "parentFileNameHint=\"";
     let quoted = |at: usize| {
         descriptor.get(at..).unwrap_or_default().split(['"', '\n', '\r', '\0']).next().unwrap_or_default()
     };
     let mut names = Names::default();
+    if has_extents {
+        refuse_left_out(descriptor)?;
+    }
     for (at, _) in descriptor.match_indices('"').filter(|_| has_extents) {
         let before = descriptor.get(..at).unwrap_or_default().trim_end();
-        if KINDS.iter().any(|kind| before.ends_with(kind)) {
-            names.extents.push(quoted(at + 1).to_owned());
+        if PART_KINDS.iter().any(|kind| before.ends_with(kind)) {
+            let name = quoted(at + 1).to_owned();
+            if name.len() > NAME_MAX {
+                return Err("has a part whose name is too long".to_owned());
+            }
+            let after = descriptor.get(at + 1 + name.len() + 1..).unwrap_or_default();
+            names.extents.push(Part { len: flat_bytes(before, after), name });
         }
     }
     names.backing = descriptor.find(PARENT).map(|at| (quoted(at + PARENT.len()).to_owned(), None));
@@ -309,8 +360,32 @@ fn vmdk_names(descriptor: &str, has_extents: bool) -> Result<Names, String> {
     Ok(names)
 }
 
+/// Bytes that a part must have which is told by `RW SECTORS FLAT "…" OFFSET`; 0 for other kinds.
+fn flat_bytes(before: &str, after: &str) -> u64 {
+    let mut words = before.split_whitespace().rev();
+    let (kind, sectors) = (words.next(), words.next().and_then(|word| word.parse::<u64>().ok()));
+    let offset = after.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    match (kind, sectors) {
+        (Some("FLAT" | "VMFS"), Some(sectors)) => offset.saturating_add(sectors).saturating_mul(512),
+        _ => 0,
+    }
+}
+
+/// QEMU reads zeros beyond the end of a VDI.
+fn vdi(file: &RawDisk) -> Found {
+    let head = read(file, 0, 512)?;
+    let field = |at| bytes_at(&head, at).map_or(0, |bytes| u64::from(u32::from_le_bytes(bytes)));
+    let (data_at, block_bytes, blocks) = (field(344), field(376), field(388));
+    let len = block_bytes.saturating_mul(blocks).saturating_add(data_at);
+    if file.size_bytes() < len {
+        return Ok(Err(format!("is cut off: it must have {len} bytes")));
+    }
+    Ok(Ok(Names::default()))
+}
+
 /// QEMU would read a VHD of differences as if what it lacks were zeros.
 fn vhd(file: &RawDisk) -> Found {
+    const FIXED: u32 = 2;
     const DIFFERENCES: u32 = 4;
     for at in [0, file.size_bytes().saturating_sub(512)] {
         let footer = read(file, at, 512)?;
@@ -319,6 +394,12 @@ fn vhd(file: &RawDisk) -> Found {
                 "has only the differences to another image, which cannot be read; merge the two".to_owned()
             ));
         }
+    }
+    let footer = read(file, file.size_bytes().saturating_sub(512), 512)?;
+    let disk = bytes_at(&footer, 48).map_or(0, u64::from_be_bytes);
+    let is_fixed = footer.starts_with(b"conectix") && be32(&footer, 60) == Some(FIXED);
+    if is_fixed && file.size_bytes() < disk.saturating_add(512) {
+        return Ok(Err(format!("is cut off: its disk has {disk} bytes")));
     }
     Ok(Ok(Names::default()))
 }

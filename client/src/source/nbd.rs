@@ -6,7 +6,7 @@ use std::ops::Range;
 use holdfast_nbd::{Address, Export, NbdError};
 
 use super::chain::Chain;
-use super::qemu::QemuNbd;
+use super::qemu::{self, QemuNbd};
 use super::{Content, RawDisk, Segment, Source, SourceError, WriteTimes};
 
 /// A disk behind an NBD server, open for reading.
@@ -50,7 +50,8 @@ impl NbdDisk {
         let times = |file: RawDisk| file.write_times().map(|times| (file, times));
         let files: Vec<_> = chain.files.into_iter().map(times).collect::<Result<_, _>>()?;
         let direct = files.iter().all(|(file, _)| file.is_read_directly());
-        let (child, export) = QemuNbd::serve(&chain.node, direct).map_err(|source| match source.kind() {
+        let served = qemu::check(&chain.node).and_then(|()| QemuNbd::serve(&chain.node, direct));
+        let (child, export) = served.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => SourceError::NoProgram { location: location.clone() },
             _ => SourceError::Open { location: location.clone(), source },
         })?;

@@ -161,7 +161,8 @@ const PACKAGED_CONFIG: &str = "/etc/holdfast/server.toml";
 /// The configuration file: the one that is named, or else that of a packaged server, if there is one.
 fn config_file(named: Option<&Path>) -> Option<PathBuf> {
     let of_environment = || std::env::var_os(format!("{ENV_PREFIX}CONFIG")).map(PathBuf::from);
-    let packaged = || Some(PathBuf::from(PACKAGED_CONFIG)).filter(|path| path.exists());
+    // One that cannot be looked at is named by the error of reading it: without its settings nothing must run.
+    let packaged = || Some(PathBuf::from(PACKAGED_CONFIG)).filter(|path| path.try_exists().unwrap_or(true));
     named.map(Path::to_path_buf).or_else(of_environment).or_else(packaged)
 }
 

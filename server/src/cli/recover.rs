@@ -113,7 +113,9 @@ fn recover(args: &RecoverArgs, resolved: &Resolved, clock: &Arc<dyn Clock>) -> R
     let (parts, Beside { tiers, encryption }) = open_with_all(settings, clock)?;
     // (S13) As soon as it is known what the server needs.
     let bucket = settings.s3.as_deref().filter(|_| brought.is_some() || missing.is_some());
-    let config = config_file(args.folder.config.as_deref());
+    // A recovery into a folder of its own, such as a drill, is not that of the packaged server.
+    let named = args.folder.config.clone();
+    let config = named.or_else(|| config_file(None).filter(|_| args.folder.data_dir.is_none()));
     let needed = bucket.map(|bucket| Needed::keep(resolved, bucket, encryption.is_none(), config.as_deref()));
     let engine = Engine::assemble(parts)?;
     let audited = engine.audit(&progress)?;

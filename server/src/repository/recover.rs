@@ -113,11 +113,13 @@ impl Recovery {
         files::create_private_folder(data_dir).map_err(cannot("create", data_dir))?;
         let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
         let mut locks = vec![FolderLock::take(&data_dir)?];
-        unused::set_aside_unused(&data_dir, Some(&from), clock)?;
-        refuse_catalog(
-            &data_dir,
-            "recovery never replaces a catalog; move it away first, or name another --data-dir",
-        )?;
+        let is_unused = unused::is_unused(&data_dir, Some(&from), clock);
+        if !is_unused {
+            refuse_catalog(
+                &data_dir,
+                "recovery never replaces a catalog; move it away first, or name another --data-dir",
+            )?;
+        }
         if let Some(home) = from.parent().filter(|home| **home != data_dir && is_home_of(home, &from)) {
             refuse_catalog(
                 home,
@@ -135,6 +137,9 @@ impl Recovery {
         })?;
         encryption::refuse_plain(&local, &volume, &data_dir, repository)?;
         let bucket = bucket_of(&*local, repository, settings)?;
+        if is_unused {
+            unused::set_aside(&data_dir)?;
+        }
         adopt_volume(&from, &data_dir.join(BLOBS))?;
         // (T15) Before anything is called lost.
         let missing = match bucket {
@@ -158,7 +163,9 @@ impl Recovery {
         files::create_private_folder(data_dir).map_err(cannot("create", data_dir))?;
         let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
         let locks = vec![FolderLock::take(&data_dir)?];
-        unused::set_aside_unused(&data_dir, None, clock)?;
+        if unused::is_unused(&data_dir, None, clock) {
+            unused::set_aside(&data_dir)?;
+        }
         refuse_catalog(&data_dir, "recovery never replaces a catalog; name another --data-dir")?;
         let blobs = data_dir.join(BLOBS);
         // A recovery from a folder makes a record, too, and a link.

@@ -74,8 +74,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         Some(folder) => std::path::absolute(folder)?,
         None => shell::target_dir()?.join("package"),
     };
-    // What an earlier run made would get a checksum, too.
-    let _ = fs::remove_dir_all(&folder);
+    // What an earlier run made would get a checksum, too. Only cargo's own folder is emptied.
+    if options.to.is_none() {
+        let _ = fs::remove_dir_all(&folder);
+    } else if fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
+        bail!("{} is not empty; name a folder that is, or a new one", folder.display());
+    }
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let work = tempfile::tempdir_in(&folder)?;
     let version = options.version.clone().unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned());

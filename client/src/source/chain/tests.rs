@@ -163,6 +163,30 @@ fn images_that_would_be_misread_are_refused() {
     host.put("again", &[&b"KDMV"[..], &[0; 600]].concat());
     assert!(vmdk("RW 1 SPARSE \"again\"\n").contains("has parts again"));
     assert!(vmdk(&" ".repeat(1 << 20)).contains("descriptor is"));
+    host.put("short", &[1; 512]);
+    assert!(vmdk("RW 2 FLAT \"short\" 0\n").contains("cut off"));
+    assert!(vmdk("RW 1 FLAT \"short\" 1\n").contains("cut off"));
+    for left_out in ["RW 2 ZERO\n", "RDONLY 1 FLAT \"short\" 0\n", "RW\n1\nVMFSRDM \"short\"\n"] {
+        assert!(vmdk(left_out).contains("cannot be read"), "{left_out}");
+    }
+    assert!(vmdk(&format!("RW 1 FLAT \"{}\" 0\n", "/".repeat(512))).contains("too long"));
+    let odd = host.refusal(Format::Vmdk, b"# Disk DescriptorFile\nRW 1 FLAT \"\xff\" 0\n");
+    assert!(odd.contains("not valid UTF-8"), "{odd}");
+    // QEMU reads on where the header says that the descriptor ends.
+    let mut far = [&b"KDMV"[..], &[0; 508]].concat();
+    far[28..36].copy_from_slice(&1u64.to_le_bytes());
+    far[36..44].copy_from_slice(&20u64.to_le_bytes());
+    far.extend(format!("# Disk DescriptorFile\n{}RW 1 FLAT \"../secret\" 0\n", "#\n".repeat(20_000)).bytes());
+    assert!(host.refusal(Format::Vmdk, &far).contains("outside the image's folder"));
+    let mut vdi = vec![0; 512];
+    vdi[376..380].copy_from_slice(&(1u32 << 20).to_le_bytes());
+    vdi[388..392].copy_from_slice(&1u32.to_le_bytes());
+    assert!(host.refusal(Format::Vdi, &vdi).contains("cut off"));
+    let mut fixed = vec![0; 1024];
+    fixed[512..520].copy_from_slice(b"conectix");
+    fixed[560..568].copy_from_slice(&4096u64.to_be_bytes());
+    fixed[572..576].copy_from_slice(&2u32.to_be_bytes());
+    assert!(host.refusal(Format::Vpc, &fixed).contains("cut off"));
     let mut differences = vec![0; 512];
     differences[..8].copy_from_slice(b"conectix");
     differences[60..64].copy_from_slice(&4u32.to_be_bytes());
@@ -171,11 +195,13 @@ fn images_that_would_be_misread_are_refused() {
 
 #[test]
 fn parts_of_a_vmdk_are_found_however_they_are_written() {
-    let found = |text: &str| vmdk_names(text, true).unwrap().extents;
-    assert_eq!(found("RW 63 FLAT \"a b.vmdk\" 0\nRW 2 ZERO\nRW 4 VMFSSPARSE \"c\"\n"), ["a b.vmdk", "c"]);
+    let found = |text: &str| -> Vec<String> {
+        vmdk_names(text, true).unwrap().extents.into_iter().map(|part| part.name).collect()
+    };
+    assert_eq!(found("RW 63 FLAT \"a b.vmdk\" 0\nRW 4 VMFSSPARSE \"c\"\n"), ["a b.vmdk", "c"]);
     assert_eq!(found("RW\n63\r\nFLAT\n\"a\r"), ["a"], "as scanf reads it");
     assert_eq!(found("version=\"1\"\nddb.x = \"lsilogic\"\nRW 1 SPARSE\"a\""), ["a"]);
-    assert_eq!(vmdk_names("RW 63 SPARSE \"as it was called once\"\n", false).unwrap().extents, [""; 0]);
+    assert_eq!(vmdk_names("RW 63 SPARSE \"as it was called once\"\n", false).unwrap().extents, []);
 }
 
 proptest! {

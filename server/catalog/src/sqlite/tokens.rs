@@ -129,8 +129,13 @@ pub(crate) fn revoke(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<(
     Ok(())
 }
 
-/// Every token that is not revoked; returns how many were usable before.
+/// Every token that is not revoked; returns how many were usable before. Codes to join end: one may have been redeemed since.
 pub(crate) fn disable_all(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
+    tx.execute(
+        "UPDATE tokens SET revoked_ms = ? WHERE revoked_ms IS NULL AND join_until_ms IS NOT NULL AND joined_ms IS NULL",
+        [now_ms],
+    )
+    .or_error("write")?;
     let changed = tx
         .execute(
             "UPDATE tokens SET disabled_ms = ? WHERE revoked_ms IS NULL AND disabled_ms IS NULL",

@@ -51,12 +51,9 @@ const CLONED: f64 = 0.6;
 /// So many runs in a row are out of line where one would be chance.
 const IN_A_ROW: usize = 3;
 
-/// A finding becomes the usual after two weeks of at least a run each two days, …
+/// A finding becomes the usual after two weeks of at least a run each two days.
 const ADOPT_MS: i64 = 14 * 86_400_000;
 const ADOPT_RUNS: usize = 7;
-
-/// … or so many runs.
-const ADOPT_RUNS_MAX: usize = PAST_RUNS as usize;
 
 /// What is out of line, in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -125,9 +122,10 @@ impl Found {
         }
     }
 
-    /// How many times as large the usual total factor is, of a regression.
+    /// How many times as large the usual total factor is, of a regression. Where usually nothing is stored, a byte stands for it.
     pub(crate) fn times_worse(&self) -> Option<f64> {
-        let (usual, now) = (self.usual?.total_factor?, total_factor(&self.sum)?);
+        let usual = self.usual?.total_factor.unwrap_or_else(|| ratio(self.sum.bytes, 1));
+        let now = total_factor(&self.sum)?;
         (self.kind.is_regression() && now > 0.0).then(|| (usual / now).max(1.0))
     }
 }
@@ -287,7 +285,7 @@ impl Streak {
     fn is_usual_now(&self) -> bool {
         let (Some(first), Some(last)) = (self.runs.first(), self.runs.last()) else { return false };
         let lasts_ms = last.started_ms.saturating_sub(first.started_ms);
-        (self.runs.len() >= ADOPT_RUNS && lasts_ms >= ADOPT_MS) || self.runs.len() >= ADOPT_RUNS_MAX
+        self.runs.len() >= ADOPT_RUNS && lasts_ms >= ADOPT_MS
     }
 }
 

@@ -33,7 +33,8 @@ impl DiskPast {
     pub(crate) fn of(row: &DetailRow, earlier: &[DetailRow]) -> Self {
         let done = earlier.iter().filter(|row| row.status == RowStatus::Done);
         // The oldest may or may not be the first full, which is unlike all that follow.
-        let mut runs: Vec<RunSums> = done.enumerate().map(|(place, row)| run(row, place == 0)).collect();
+        let mut runs: Vec<RunSums> =
+            done.enumerate().map(|(place, row)| run(row, place == 0 || row.first_full)).collect();
         let mut past = Past::default();
         runs.iter().skip(1).for_each(|run| past.push(*run));
         let (count, usual) = (runs.len().min(RECENT_RUNS), past.usual(row.started_ms));
@@ -62,7 +63,7 @@ const fn amounts(row: &DetailRow) -> Amounts {
     Amounts {
         bytes: row.bytes,
         read_bytes: row.read_bytes,
-        dup_bytes: row.dup_bytes,
+        dup_bytes: row.dup_bytes.saturating_sub(row.retried_new_bytes),
         new_bytes: row.new_bytes.saturating_add(row.retried_new_bytes),
         stored_bytes: row.post_lc.saturating_add(row.retried_post_lc),
         retried_bytes: row.retried_post_lc,
@@ -90,6 +91,14 @@ mod tests {
         let text = "nightly/db: the attempts before it stored 45.0 MiB, which its factors count";
         assert_eq!((found.kind, found.text.as_str()), (FindingKind::Retried, text));
         assert_eq!(found.more_bytes, 45 * MIB);
+    }
+
+    /// An attempt that fails leaves what it stored, and the next finds it there.
+    #[test]
+    fn what_a_retry_found_of_its_own_is_new() {
+        let retry = DetailRow { dup_bytes: 7000 * MIB, retried_new_bytes: 7000 * MIB, ..done(1000) };
+        let sum = amounts(&retry);
+        assert_eq!((sum.dup_bytes, sum.new_bytes), (0, 8000 * MIB));
     }
 
     #[test]

@@ -211,6 +211,7 @@ fn little_does_not_matter() {
     assert_eq!(detector.take(&small(0, 240 * MIB, 120 * MIB)), None);
     let found = detector.take(&small(1, 640 * MIB, 130 * MIB)).unwrap();
     assert_eq!((found.kind, found.usual.unwrap().total_factor), (FindingKind::MoreNew, None));
+    assert!(found.times_worse().unwrap() > 2.0, "an alert tells of it: {:?}", found.times_worse());
     assert_eq!(said(&found, found.until_ms).text, "nightly/db: 250 MiB more than usual, since Monday");
 }
 

@@ -274,11 +274,25 @@ fn a_repository_that_was_never_used_is_set_aside() {
     create_token(fresh.catalog(), 9, "admin");
     fresh.shutdown().unwrap();
     drop(fresh);
+    // What an administrator put there for the recovery, and what a file system keeps.
+    fs::write(target.path().join("repository.key"), "the only one").unwrap();
+    fs::create_dir(target.path().join("lost+found")).unwrap();
     let recovery = begin(&saved.path().join(BLOBS), target.path()).unwrap();
     assert_eq!(recovery.repository, id);
     drop(recovery);
     let aside = target.path().join("unused-repository");
     assert_eq!(open(&aside).repository_id(), unused, "nothing of it is lost");
+
+    assert!(target.path().join("repository.key").exists() && target.path().join("lost+found").exists());
+
+    // A catalog may be older than its volume.
+    let older = tempfile::tempdir().unwrap();
+    let fresh = open(older.path());
+    fresh.shutdown().unwrap();
+    drop(fresh);
+    fs::create_dir_all(older.path().join(BLOBS).join("points/n")).unwrap();
+    let refused = begin(&saved.path().join(BLOBS), older.path()).unwrap_err();
+    assert!(refused.message.contains("exists"), "{refused:?}");
 
     // Whoever has a token may count on the repository.
     let used = tempfile::tempdir().unwrap();

@@ -14,12 +14,14 @@ use crate::{Amounts, DetailFilter, FINDINGS_LISTED_MAX, FindingRow, Result, RunS
 /// Rows read of a VM at most, some milliseconds' worth: of one with more than 32 disks fewer runs are compared.
 const ROWS_MAX: u32 = 4096;
 
-/// Rows up to one, latest first. A disk is a first one when no restore point before has it.
+/// Rows up to one, latest first. A disk is a first one when the run had no restore point to build on, as after all of them were
+/// deleted, and when none before has it.
 pub(crate) const RUNS: &str = "SELECT d.session_id, d.started_ms, d.finished_ms, d.bytes, d.read_bytes, d.dup_bytes, \
      d.new_bytes + d.retried_new_bytes AS new_bytes, d.post_lc + d.retried_post_lc AS stored_bytes, \
-     d.retried_post_lc, NOT EXISTS (SELECT 1 FROM details e WHERE e.vm_id = d.vm_id AND e.disk = d.disk \
-     AND e.status = 'done' AND (e.started_ms, e.run_id, e.session_id, e.position) < \
-     (d.started_ms, d.run_id, d.session_id, d.position)) AS first FROM details d";
+     d.retried_post_lc, d.retried_new_bytes, (d.first_full OR NOT EXISTS (SELECT 1 FROM details e \
+     WHERE e.vm_id = d.vm_id AND e.disk = d.disk AND e.status = 'done' \
+     AND (e.started_ms, e.run_id, e.session_id, e.position) < \
+     (d.started_ms, d.run_id, d.session_id, d.position))) AS first FROM details d";
 
 pub(crate) const UP_TO: &str = "d.vm_id = ? AND d.status = 'done' AND \
      (d.started_ms, d.run_id, d.session_id, d.position) <= (?, ?, ?, ?)";
@@ -68,7 +70,8 @@ fn add(run: &mut RunSums, row: &Row<'_>) -> rusqlite::Result<()> {
     let amounts = Amounts {
         bytes: count(row, "bytes")?,
         read_bytes: count(row, "read_bytes")?,
-        dup_bytes: count(row, "dup_bytes")?,
+        // What attempts before it stored it found there, and it was new all the same.
+        dup_bytes: count(row, "dup_bytes")?.saturating_sub(count(row, "retried_new_bytes")?),
         new_bytes: count(row, "new_bytes")?,
         stored_bytes: count(row, "stored_bytes")?,
         retried_bytes: count(row, "retried_post_lc")?,
@@ -101,8 +104,13 @@ pub(crate) fn remove(tx: &Transaction<'_>, session: SessionId) -> Result<()> {
 pub(crate) fn of_row(connection: &Connection, session: SessionId, position: u32) -> Result<Option<String>> {
     connection
         .prepare_cached("SELECT found FROM findings WHERE session_id = ? AND position = ?")
-        .and_then(|mut s| s.query_row(params![session.to_bytes(), position], |row| row.get(0)).optional())
+        .and_then(|mut s| s.query_row(params![session.to_bytes(), position], found_of).optional())
         .or_error("read")
+}
+
+/// (W18) A text that is damaged is one that cannot be parsed, and keeps no other from being read.
+fn found_of(row: &Row<'_>) -> rusqlite::Result<String> {
+    Ok(String::from_utf8_lossy(row.get_ref("found")?.as_bytes()?).into_owned())
 }
 
 /// Few are found: they lead, and their rows are looked up.
@@ -115,7 +123,10 @@ pub(crate) const SELECT: &str = "SELECT f.found, n.name AS namespace, j.name AS 
 /// The latest of what was found of rows that match, the latest first.
 pub(crate) fn list(connection: &Connection, asked: &DetailFilter) -> Result<Vec<FindingRow>> {
     let Some(mut conditions) = filter::in_order(connection, asked)? else { return Ok(Vec::new()) };
-    for (time_ms, comparison) in [(asked.finished_since_ms, ">="), (asked.finished_until_ms, "<")] {
+    // What began since then ended since then.
+    for (time_ms, comparison) in
+        [(asked.since_ms, ">="), (asked.finished_since_ms, ">="), (asked.finished_until_ms, "<")]
+    {
         if let Some(time_ms) = time_ms {
             conditions.push(&format!("f.finished_ms {comparison} ?"), [Value::Integer(time_ms)]);
         }
@@ -135,7 +146,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<FindingRow> {
         job: row.get("job")?,
         vm: row.get("vm")?,
         run: RunId::from_bytes(id(row, "run_id")?),
-        found: row.get("found")?,
+        found: found_of(row)?,
         is_over: row.get("is_over")?,
     })
 }

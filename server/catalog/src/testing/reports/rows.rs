@@ -166,12 +166,13 @@ fn runs_of_a_vm_are_its_disks_added_up(f: &Fixture) {
                 let (started_ms, finished_ms) = (row.started_ms, row.finished_ms);
                 expected.push((one.session, RunSums { started_ms, finished_ms, ..RunSums::default() }));
             }
-            let is_first = !past[..place].iter().any(|earlier| earlier.row.disk == row.disk);
+            let is_first =
+                row.first_full || !past[..place].iter().any(|earlier| earlier.row.disk == row.disk);
             let run = &mut expected.last_mut().unwrap().1;
             if is_first { &mut run.first } else { &mut run.known }.add(&Amounts {
                 bytes: row.bytes,
                 read_bytes: row.read_bytes,
-                dup_bytes: row.dup_bytes,
+                dup_bytes: row.dup_bytes.saturating_sub(row.retried_new_bytes),
                 new_bytes: row.new_bytes + row.retried_new_bytes,
                 stored_bytes: row.post_lc + row.retried_post_lc,
                 retried_bytes: row.retried_post_lc,
