@@ -1,4 +1,4 @@
-//! What every call shares, whichever protocol it came by: the engine, who may use it, and what is going on.
+//! State shared by the calls of both protocols: the engine, authentication, and current activity.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::tls::Certificate;
 #[derive(Debug)]
 pub struct App {
     pub engine: Arc<Engine>,
-    /// Of a repository that is encrypted.
+    /// Encryption at rest; `None`: the repository is not encrypted.
     pub(crate) encryption: Option<Arc<Encryption>>,
     /// The bucket with copies of the repository.
     pub(crate) tiers: Option<Arc<Tiers>>,
@@ -47,13 +47,13 @@ pub struct App {
     pub jobs: Arc<Jobs>,
     /// Long work that people and schedules start.
     pub(crate) tasks: Arc<Tasks>,
-    /// What lies in the archive of a bucket.
+    /// Looks up the parts of restore points that lie in a bucket's archive.
     pub(crate) archives: Arc<Archives>,
     pub addresses: Addresses,
     pub started_ms: i64,
-    /// What the server may use of memory, and for what.
+    /// Memory budget of the server, by use.
     pub budget: Budget,
-    /// Whether backups are accepted.
+    /// Tells whether backups are accepted, and why not.
     pub(crate) readiness: Readiness,
     pub(crate) lease_secs: u32,
     lookups: Lookups,

@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// What is to be written. Begins a new window when the old one is over, or full.
+    /// Takes the counts to be written. Begins a new window when the old one is over, or full.
     fn take(&mut self, now_ms: i64) -> Vec<AuditRepeat> {
         let mut taken = Vec::new();
         for event in self.events.values_mut().filter(|event| event.count > 0) {
@@ -111,7 +111,7 @@ impl AuditLog {
         let (who, detail) = state.origins.name(peer);
         let action = "login.refuse".to_owned();
         let known = (action.clone(), who.clone(), about.to_owned());
-        // As many more as addresses are told apart, at most.
+        // Once full: at most one more key for each address that is told apart.
         let is_room = state.events.len() < KEYS_MAX || state.events.contains_key(&known);
         let about = if is_room { about } else { MANY_TOKENS };
         let entry = AuditEntry { who, action, object: about.to_owned(), detail };

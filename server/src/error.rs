@@ -1,4 +1,4 @@
-//! What a call can be refused with, whichever protocol it came by: a code and a message for a person.
+//! Errors of calls, whichever protocol they came by: a code and a message for a person.
 
 use std::fmt;
 use std::io;

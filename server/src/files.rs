@@ -91,7 +91,7 @@ mod tests {
     fn replaces_whole_and_keeps_secrets_secret() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
-        // What a crash may have left.
+        // Left by an earlier crash.
         fs::write(folder.path().join("secret.tmp"), "half").unwrap();
         write_durably(&path, b"one", MODE_SECRET).unwrap();
         write_durably(&path, b"two", MODE_SECRET).unwrap();

@@ -1,5 +1,5 @@
-//! What is out of line with the history of a VM: noted once a run is over, and listed with what other VMs of its job have in
-//! common. Figures are kept, words are made when they are read.
+//! Runs out of line with the history of their VM: noted once a run is over, and listed with what other VMs of its job
+//! have in common. Figures are kept, words are made when they are read.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -29,7 +29,7 @@ fn try_note(catalog: &Catalog, session: SessionId) -> Result<(), ServiceError> {
     Ok(catalog.record_finding(session, &text)?)
 }
 
-/// What was found of each of these rows, as of their own time. (W18) Rows are told without what cannot be read.
+/// Findings of these rows, each as of the row's own time. (W18) Rows are told without findings that cannot be read.
 pub(crate) fn of_rows(catalog: &Catalog, entries: &[DetailEntry]) -> Vec<Option<Finding>> {
     let found = catalog.findings_of(entries).unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot read what was found of rows");
@@ -43,7 +43,8 @@ pub(crate) fn of_rows(catalog: &Catalog, entries: &[DetailEntry]) -> Vec<Option<
     found.into_iter().zip(entries).map(words).collect()
 }
 
-/// What was found of rows that match, the worst first: what stored more than it should, then all else by what it stored.
+/// Findings in rows that match, the worst first: those that stored more than they should, then all others by what they
+/// stored.
 pub(crate) fn list(
     catalog: &Catalog,
     filter: &DetailFilter,
@@ -52,7 +53,7 @@ pub(crate) fn list(
     let (mut groups, mut seen) = (BTreeMap::<GroupKey, Vec<(FindingRow, Found)>>::new(), HashSet::new());
     for row in catalog.findings(filter)? {
         let Some(mut found) = parsed(&row.found) else { continue };
-        // Of runs in a row the latest, which comes first, tells of all.
+        // The latest of several runs in a row, which comes first, stands for all.
         if !seen.insert((row.namespace.clone(), row.vm.clone(), found.since_ms)) {
             continue;
         }
@@ -90,7 +91,7 @@ pub(crate) struct Regression {
     pub(crate) times: f64,
 }
 
-/// Those that ended since then. (W18) None, where they cannot be read.
+/// Regressions in runs that finished since then. (W18) None, where they cannot be read.
 pub(crate) fn regressions(catalog: &Catalog, since_ms: i64) -> Vec<Regression> {
     let filter = DetailFilter { finished_since_ms: Some(since_ms), ..DetailFilter::default() };
     let regression = |row: FindingRow| {

@@ -119,8 +119,8 @@ const INGEST_BYTES: u64 = 88 * MIB;
 /// One disk going out; see [`Budget`].
 const RESTORE_BYTES: u64 = 13 * MIB;
 
-/// Of all connections together. The first agent's eight have 3 MiB each, which fill a line of 240 MB/s and 100 ms; fifty
-/// agents that send at once fill all of it.
+/// Receive windows of all connections together. The first agent's eight have 3 MiB each, which fill a line of 240 MB/s
+/// and 100 ms; fifty agents that send at once fill all of it.
 const WINDOWS_MAX_BYTES: u64 = 160 * MIB;
 
 /// A blob being sent to a bucket: up to 40 MiB in one request, by which the buffer grows in steps, and what is read of the

@@ -1,4 +1,4 @@
-//! Whether backups are accepted now, every reason why not, and what else is not as it should be.
+//! Readiness: whether backups are accepted now, every reason why not, and what else is not as it should be.
 //!
 //! The engine knows of its volume, index and catalog ([`Engine::not_ready`]); the server adds its certificate. What was
 //! found is kept for a second: anyone may ask.
@@ -29,21 +29,21 @@ pub(crate) struct Reason {
     pub(crate) word: &'static str,
     /// For anyone who asks: names no paths.
     pub(crate) told: &'static str,
-    /// Whether backups are accepted all the same: something is worse than it should be, and is being repaired.
+    /// Set if backups are accepted all the same: something is worse than it should be, and is being repaired.
     pub(crate) backups_go_on: bool,
     /// For the log.
     detail: String,
 }
 
 impl Reason {
-    /// What the engine says. `detail` is for the log.
+    /// The reason for an obstacle of the engine. `detail` is for the log.
     pub(crate) fn of(obstacle: Obstacle, detail: String) -> Self {
         let backups_go_on = matches!(obstacle, Obstacle::IndexDamaged | Obstacle::PointsUnread);
         Self { word: obstacle.as_str(), told: told(obstacle), backups_go_on, detail }
     }
 }
 
-/// See the module's text.
+/// Readiness for backups, kept for a second.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     engine: Arc<Engine>,
@@ -93,7 +93,7 @@ impl Readiness {
     }
 }
 
-/// What anyone may know.
+/// Text for an obstacle that anyone may read.
 const fn told(obstacle: Obstacle) -> &'static str {
     match obstacle {
         Obstacle::Stopped => {

@@ -89,7 +89,7 @@ const LINES: usize = 5;
 /// A task, and the newest lines of its log.
 pub(crate) type Told = (TaskRecord, Vec<TaskLine>);
 
-/// What is to be thawed.
+/// A request to thaw.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) backup: BackupId,

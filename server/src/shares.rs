@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// What is taken, by key, and who waits. One that waits never could have what it waits for: it is given that the moment
-/// something is given back, so a newcomer takes nothing from it.
+/// Shares taken, by key, and the requests that wait. One that waits never could have what it waits for: it is given
+/// that the moment something is given back, so a newcomer takes nothing from it.
 #[derive(Debug)]
 pub(crate) struct Shares<K: Hash + Eq + Copy> {
     in_all: usize,

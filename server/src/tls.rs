@@ -87,7 +87,7 @@ pub struct Identity {
     key: PrivateKeyDer<'static>,
     certificate_path: PathBuf,
     key_path: PathBuf,
-    /// Of the first certificate.
+    /// Fingerprint of the first certificate.
     pub fingerprint: CertFingerprint,
     /// Made by this start.
     pub created: bool,
@@ -241,7 +241,7 @@ impl Certificate {
         Ok(Arc::new(Self(RwLock::new(presented(identity)?))))
     }
 
-    /// Which agents pin.
+    /// Fingerprint that agents pin.
     pub fn fingerprint(&self) -> CertFingerprint {
         self.0.read().fingerprint
     }

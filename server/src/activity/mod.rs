@@ -1,5 +1,4 @@
-//! What is going on at the moment, over whichever protocol it came: how much there may be, who watches it, and how
-//! it is ended from outside.
+//! Current activity over both protocols: its limits, its watchers, and how it is ended from outside.
 //!
 //! | file | open it for |
 //! |---|---|

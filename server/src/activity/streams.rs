@@ -24,10 +24,10 @@ use crate::error::ServiceError;
 use crate::limits::{TURN_PATIENCE, TURN_TOLD_EVERY, WAITING_MAX, WAITING_PER_TOKEN_MAX};
 use crate::memory::Budget;
 
-/// What an agent is told to wait before it opens a stream again that gave way.
+/// Delay that a stream which gave way is told to wait before it is opened again.
 const GIVEN_WAY_WAIT: Duration = Duration::from_secs(1);
 
-/// What a stream does.
+/// Kinds of streams, by the data they carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StreamKind {
     /// A disk coming in.
@@ -115,7 +115,7 @@ impl StreamLimits {
     }
 }
 
-/// What a stream is about, for those who look at the queue.
+/// Subject of a stream, as the queue shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A disk of a backup in progress.

@@ -32,13 +32,13 @@ pub(super) type Number = u64;
 pub(super) enum Refusal {
     /// No slot is free, and it would not wait.
     NoSlot,
-    /// As many wait as may wait.
+    /// The queue is full.
     QueueFull,
-    /// As many of its token wait as may.
+    /// The token's share of the queue is used up.
     TokenQueueFull,
 }
 
-/// What became of a stream that entered.
+/// Outcome of a stream's entry: a slot, or a place in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entered {
     Admitted,
@@ -82,7 +82,7 @@ pub(super) struct Turns {
 struct Rank {
     held: usize,
     served: u64,
-    /// Of its first in line: unique.
+    /// Arrival number of the first stream in its line: unique.
     arrival: u64,
 }
 
@@ -159,12 +159,13 @@ impl Turns {
         admitted
     }
 
-    /// Those who wait, in the order of their turns, as things are.
+    /// The waiting streams, in the order of their turns as of now.
     pub(super) fn line(&self) -> impl Iterator<Item = Number> {
         self.order().into_iter().map(|waiting| waiting.number)
     }
 
-    /// Which stream must end so that the next in line gets its turn, if any must. `is_idle`: it could move and does not.
+    /// Returns the stream that must end so that the next in line gets its turn, if one must. `is_idle`: it could move
+    /// and does not.
     pub(super) fn make_way(&mut self, now: Duration, is_idle: impl Fn(Number) -> bool) -> Option<Number> {
         if self.held.values().any(|held| held.is_ending) {
             return None;

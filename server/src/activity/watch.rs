@@ -61,7 +61,7 @@ pub(crate) struct Activities {
     pub(crate) waiting_restores: Vec<WaitingRestore>,
 }
 
-/// What watchers are shown.
+/// State shown to watchers.
 pub(crate) type Snapshot = Arc<Activities>;
 
 #[derive(Debug, Default)]
@@ -165,7 +165,7 @@ impl Watchers {
         Ok(Watcher { watchers: Arc::clone(self), number, snapshots, changes, stop })
     }
 
-    /// What watchers depend on.
+    /// Tokens and logins that watchers depend on.
     pub(crate) fn credentials(&self) -> HashSet<Credential> {
         self.state.lock().watchers.values().map(|(credential, _)| *credential).collect()
     }

@@ -115,7 +115,7 @@ impl Prices {
     pub(super) fn check_speed(&self, classes: &[String], wanted: &str) -> Result<(), ServiceError> {
         let offered =
             |speed: Thaw| classes.iter().any(|class| self.thaws.contains_key(&(class.clone(), speed)));
-        // What is no speed is refused with the rest of the options.
+        // An unknown speed is refused with the rest of the options.
         if classes.is_empty() || Thaw::named(wanted).is_none_or(offered) {
             return Ok(());
         }

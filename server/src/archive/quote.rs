@@ -72,7 +72,7 @@ fn offer(
     // (bytes × days / 30) at the price of a GB for a month.
     let copies = Dollars(prices.copy_gb_month.0.saturating_mul(u64::from(days)).div_ceil(MONTH_DAYS));
     let gb = |bytes: u64| format!("{:.1} GiB", gibibytes(bytes));
-    // What, how much, and whether it may not apply.
+    // Item, cost, and true if it may not apply.
     let lines = [
         (format!("{} requests to thaw", all.objects), requests, false),
         (format!("{} retrieved", gb(all.bytes)), retrieved, false),

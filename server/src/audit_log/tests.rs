@@ -146,7 +146,7 @@ fn memory_is_bounded_and_nothing_is_lost_by_it() {
     assert_eq!(counted(&bench.entries()), count as u64);
 }
 
-/// What could not be written is kept, and written the next time.
+/// Counts that could not be written are kept, and written the next time.
 #[test]
 fn counts_survive_a_catalog_that_cannot_be_written_to() {
     let bench = Bench::new();

@@ -41,7 +41,7 @@ struct State {
     good: HashMap<(Origin, TokenId), Instant>,
 }
 
-/// See the module's documentation.
+/// Limits the look-ups of addresses that show wrong tokens.
 #[derive(Debug, Default)]
 pub(crate) struct BackOff(Mutex<State>);
 

@@ -122,8 +122,8 @@ impl Caller {
         ))
     }
 
-    /// Whether the caller may have what a restore point holds, within their namespaces: VMs that the patterns match
-    /// and, for a token that backs up, VMs of its owner. Blocks.
+    /// Checks that the caller may have the content of a restore point, within their namespaces: VMs that the patterns
+    /// match and, for a token that backs up, VMs of its owner. Blocks.
     ///
     /// # Errors
     /// `Forbidden`, saying which.

@@ -51,7 +51,7 @@ use crate::error::ServiceError;
 pub const REFUSED: &str = "no token was presented, or it is unknown, revoked, disabled or expired; \
 'holdfast-server token list' at the server shows the valid ones, 'holdfast-server token create' makes one";
 
-/// What the audit log calls a token this server does not know, and what does not have the form of a token.
+/// Names in the audit log for a token this server does not know, and for text that does not have the form of a token.
 const UNKNOWN: &str = "unknown token";
 const MALFORMED: &str = "no or malformed token";
 
@@ -74,7 +74,7 @@ pub struct Authenticator {
     recording: Semaphore,
 }
 
-/// What an answer under way depends on: it must end when its token or its login does.
+/// The token and login that an answer in progress depends on: it must end when either does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Credential {
     pub(crate) token: TokenId,

@@ -72,7 +72,7 @@ impl NewToken<'_> {
         end_ms.filter(fits).map(Some).ok_or_else(|| "the token would expire too far in the future".to_owned())
     }
 
-    /// What the catalog creates. Creates namespaces that do not exist.
+    /// The token to create, as the catalog takes it. Creates namespaces that do not exist.
     ///
     /// # Errors
     /// `Invalid`; the catalog's errors.
@@ -148,7 +148,7 @@ pub(crate) fn find(catalog: &Catalog, id: TokenId) -> Result<TokenRecord, Servic
     found.ok_or_else(|| ServiceError::new(ErrorCode::NotFound, format!("there is no token {id}")))
 }
 
-/// Whether `token` is the only usable admin token.
+/// Returns true if `token` is the only usable admin token.
 pub(crate) fn is_last_admin(
     catalog: &Catalog,
     now_ms: i64,

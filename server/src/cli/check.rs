@@ -87,16 +87,16 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     Ok(report.code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code.exit_code())))
 }
 
-/// What is wrong, what was repaired, and the rows of missing containers that were dropped.
+/// Result of a check: problems, repairs, and the dropped rows of missing containers.
 struct Checked {
     report: CheckReport,
     repaired: Vec<Repaired>,
     dropped: u64,
-    /// What cannot be restored; the first so many disks.
+    /// Disks with data that cannot be restored; the first so many.
     lost: Vec<DamagedDisk>,
 }
 
-/// What is wrong, after a repair if one was asked for and needed.
+/// Checks the repository; after a repair, if one was asked for and needed, checks again.
 fn check(
     engine: &Engine,
     options: CheckOptions,
@@ -176,7 +176,7 @@ fn lost_json(disk: &DamagedDisk) -> Value {
     })
 }
 
-/// Of an end-to-end encrypted namespace: what is said of it is not proved by a check.
+/// Verifications by agents in an end-to-end encrypted namespace, as JSON: a check does not prove its content.
 fn agents_json(found: &AgentsProofs) -> Value {
     json!({
         "namespace": found.name,

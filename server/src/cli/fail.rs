@@ -1,4 +1,4 @@
-//! How a command fails: one line for people, one code for scripts.
+//! Failures of commands: one line for people, one code for scripts.
 
 use std::process::ExitCode;
 

@@ -200,7 +200,7 @@ fn status(args: &StatusArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the running server says of encrypting anew.
+/// Prints the progress of encrypting anew, as the running server reports it.
 fn show_progress(progress: &Progress) {
     let Progress { looked_at, total, converted, converted_bytes, left, why, .. } = progress;
     out::say(format_args!(
@@ -263,7 +263,7 @@ fn status_json(
 }
 
 fn export_kit(folder: &DataFolder) -> Result<(), Failure> {
-    // What may fail comes before the slot: a kit that no one has must not pass for one.
+    // Steps that may fail come before the slot: a kit that no one has must not pass for one.
     let copies = copies_of(&folder.resolve()?.settings.data_dir)?;
     let secret = Secret::random(&SystemRandom).map_err(ServiceError::defect)?;
     let kit = SlotSecret::recovery_kit(secret.clone());

@@ -119,7 +119,7 @@ impl<T: FromStr> FromStr for Limit<T> {
 }
 
 impl QuotaArgs {
-    /// What is to be set, if anything.
+    /// The quota to set; `None`: no option asks for a change.
     fn wanted(&self, present: &Quota) -> Option<Quota> {
         let present = if self.none { Quota::default() } else { *present };
         let size = |wanted: Option<Limit<ByteSize>>, present| {

@@ -75,7 +75,7 @@ pub(super) fn run(args: &RecoverArgs) -> Result<ExitCode, Failure> {
     process::start_logging(settings);
     if let Some(location) = args.from.to_str().filter(|from| from.starts_with("s3://")) {
         settings.s3 = Some(location.to_owned());
-        // Whether what lies there is encrypted was decided when it was copied.
+        // Plain or encrypted was decided when the copies were made.
         settings.s3_plain = true;
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

@@ -97,7 +97,7 @@ async fn serve(resolved: &Resolved) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What scripts wait for, and what to do next.
+/// Prints the lines that scripts wait for, and what to do next.
 fn announce(settings: &Settings, server: &Server) {
     let token_path = settings.data_dir.join(FIRST_TOKEN_FILE);
     if server.first_token_created {

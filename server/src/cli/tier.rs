@@ -109,7 +109,7 @@ fn open(folder: &DataFolder) -> Result<Record, Failure> {
     Ok(Record::open(&path).map_err(record_error)?)
 }
 
-/// What the last round of reclaim kept out of the archive.
+/// Prints what the last round of reclaim kept out of the archive.
 fn show_kept_back(record: &Record) -> Result<(), Failure> {
     let kept_back = kept_back(record).map_err(record_error)?;
     if let Some(KeptBack { containers, bytes, class, minimum_days, .. }) = kept_back

@@ -1,4 +1,4 @@
-//! Whether a repository is encrypted.
+//! The setting for encryption of the repository.
 
 use std::fmt;
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Parity(pub Option<ParityScheme>);
 
-/// What is no such thing.
+/// Error for a text that is no valid parity; holds the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither off nor containers and spares such as 10+1 (1 to 32 containers, 1 to 4 spares)")]
 pub struct NotParity(String);

@@ -129,13 +129,13 @@ impl RateWindow {
         let minute = u16::from(local.hour().unsigned_abs()) * 60 + u16::from(local.minute().unsigned_abs());
         let today = usize::from(local.weekday().to_monday_zero_offset().unsigned_abs());
         let on = |day: usize| self.days.get(day % 7).is_some_and(|on| *on);
-        // What began yesterday may last until now.
+        // A window that began yesterday may last until now.
         (on(today) && self.minutes.contains(&minute))
             || (on(today + 6) && self.minutes.contains(&(minute + DAY_MINUTES)))
     }
 }
 
-/// What may be sent to the bucket: the first window that holds counts, and `s3_rate` at all other times.
+/// Rate limit for sending to the bucket: the first window that holds counts, and `s3_rate` at all other times.
 #[derive(Debug)]
 pub(crate) struct SendRates {
     windows: Vec<RateWindow>,

@@ -60,7 +60,7 @@ pub enum ConfigError {
     Shape(#[from] serde_json::Error),
 }
 
-/// What one source says: some keys, each with its value as a configuration file has it.
+/// Settings from one source: some keys, each with its value as a configuration file has it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Given(Map<String, Value>);
 
@@ -210,7 +210,7 @@ const OTHER_PREFIXES: [&str; 14] = [
     "SEED",
 ];
 
-/// Whether Kubernetes made a variable of a service whose name begins with ours, as `holdfast-server`.
+/// Returns true for a variable that Kubernetes made of a service whose name begins with ours, as `holdfast-server`.
 fn is_of_a_service(rest: &str, value: &OsStr) -> bool {
     let is_address =
         || value.to_str().is_some_and(|value| ["tcp://", "udp://"].iter().any(|of| value.starts_with(of)));

@@ -15,7 +15,7 @@ const COPIES_MAX: u32 = 32;
 /// A hundred years: nothing is older.
 const MOVE_DAYS_MAX: u32 = 36_500;
 
-/// What was thawed can be read for so long at most: a copy is paid for as long as it lies there.
+/// Longest time for which thawed objects can be read, in days: a copy is paid for as long as it lies there.
 pub(crate) const DAYS_MAX: u32 = 365;
 
 /// The setting `s3_checksum`.
@@ -98,7 +98,7 @@ pub(crate) fn server_encryption(text: Option<&str>) -> Option<ServerEncryption> 
     }
 }
 
-/// What no type can express: the key, and what is wrong.
+/// Checks the rules that no type can express; an error names the key and the problem.
 pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
     if let Some(location) = &settings.s3 {
         parse_location(location).map_err(|error| ("s3", error.to_string()))?;
@@ -168,7 +168,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// What retention in the bucket stands on.
+/// Checks the other settings that retention in the bucket depends on.
 fn check_object_lock(settings: &Settings) -> Result<(), (&'static str, String)> {
     if settings.s3_object_lock == S3ObjectLock::Off {
         return Ok(());

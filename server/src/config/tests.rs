@@ -123,7 +123,7 @@ fn every_key_can_come_from_every_place() {
     let words: Vec<String> = keys
         .iter()
         .map(|(key, value, _)| {
-            // What can be given several times has a flag for one.
+            // A setting with several values has a flag for one.
             let flag = match *key {
                 "tls_names" | "s3_rate_windows" => key.trim_end_matches('s').replace('_', "-"),
                 key => key.replace('_', "-"),
@@ -179,7 +179,7 @@ fn bad_values_name_their_place() {
     }
 }
 
-/// What is to stay in a bucket needs one, and checksums that say that it is what was sent.
+/// Retention in a bucket needs a bucket, and checksums that prove that an object is what was sent.
 #[test]
 fn retention_in_a_bucket_needs_what_it_stands_on() {
     for (words, part) in [

@@ -1,5 +1,5 @@
-//! What commands on this machine ask of a server that runs: over a socket in its data folder, which only the server's user
-//! and root may open.
+//! Requests from commands on this machine to a running server: over a socket in its data folder, which only the
+//! server's user and root may open.
 //!
 //! | file | open it for |
 //! |---|---|
@@ -49,7 +49,7 @@ const MESSAGE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long an answer is waited for: a key command may take 60 s, and Argon2id and the volume some more.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(120);
 
-/// What is asked.
+/// A command's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Request {
     /// How far the conversion is.
@@ -67,7 +67,7 @@ impl Request {
         }
     }
 
-    /// What a first line without its end announces: the request without its table, and how long that is.
+    /// Parses a first line without its end: the request without its table, and the table's length in bytes.
     fn parse(head: &[u8]) -> Option<(Self, usize)> {
         let mut words = std::str::from_utf8(head).ok()?.split(' ');
         let found = match words.next()? {
@@ -93,12 +93,12 @@ pub(crate) struct Progress {
     /// Blobs and bytes encrypted anew since the server's start.
     pub(crate) converted: u64,
     pub(crate) converted_bytes: u64,
-    /// What could not be, and why the first of it.
+    /// Files that could not be encrypted, and why the first could not.
     pub(crate) left: u64,
     pub(crate) why: Option<String>,
 }
 
-/// What is answered, as one line of JSON.
+/// The server's answer, as one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {

@@ -1,4 +1,4 @@
-//! What is asked and answered; what is done with it is tested with the keys (`repository/encryption`) and end to end.
+//! Requests and answers; the work behind them is tested with the keys (`repository/encryption`) and end to end.
 
 use super::*;
 

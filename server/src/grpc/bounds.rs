@@ -1,4 +1,4 @@
-//! What one agent may cost over gRPC.
+//! Bounds on the cost of one agent over gRPC.
 //!
 //! The arithmetic, for the default settings (`max_streams` 16, `max_restores` 16, `max_connections` 1,024):
 //! * A disk coming in queues at most [`INGEST_QUEUE_BYTES`], the message that the engine works on included, and
@@ -24,20 +24,20 @@ use crate::net::WINDOW_MAX_BYTES;
 /// Large frames cost fewer system calls and locks.
 pub(super) const FRAME_BYTES: u32 = 64 << 10;
 
-/// What one stream may have in flight: 80 ms of a 100 MB/s line.
+/// Flow-control window of one stream: 80 ms of a 100 MB/s line.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 
-/// What all streams of a connection may have in flight; also what they may occupy in memory unread.
+/// Flow-control window of a connection, for all its streams together; also the memory that unread messages may occupy.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = {
     #[expect(clippy::cast_possible_truncation, reason = "16 MiB")]
     let bytes = WINDOW_MAX_BYTES as u32;
     bytes
 };
 
-/// What a connection buffers of answers, of each call.
+/// Bytes of each call's answers that a connection buffers.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
-/// What a connection is given of an answer at a time.
+/// Bytes of an answer handed to a connection at a time.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 
 /// The same of an answer that is one message: what lies in buffers of calls that are not read is no more than this each.
@@ -61,7 +61,7 @@ pub(super) const INGEST_QUEUE_BYTES: u32 = {
     bytes
 };
 
-/// What a stream itself keeps of its queue once it has lanes: the rest is one message for each of them.
+/// Part of its queue that a stream itself keeps once it has lanes: the rest is one message for each of them.
 pub(super) const CONTROL_QUEUE_BYTES: u32 = {
     let lanes = LANES_MAX as usize * LANE_MESSAGE_MAX_BYTES;
     assert!(lanes + (1 << 20) <= INGEST_QUEUE_BYTES as usize, "the queues of all lanes fit, and 1 MiB");

@@ -1,4 +1,4 @@
-//! What every call has in common: who makes it, which protocol it speaks, and how identifiers read.
+//! Common parts of all calls: the caller, the protocol version, and the form of identifiers.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::grpc::calls::Call;
 
-/// Whether a call comes before or after version negotiation.
+/// Stage of a call: before or after version negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Hello,
@@ -76,7 +76,7 @@ pub(super) fn own_session(app: &App, caller: &Caller, text: &str) -> Result<Sess
     }
 }
 
-/// What a stream is told that waits behind so many.
+/// Message to a stream that waits behind `ahead` others.
 pub(super) fn queued(ahead: usize) -> v1::Queued {
     v1::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) }
 }

@@ -101,7 +101,7 @@ struct Call {
     method: &'static str,
     begun: Instant,
     span: Span,
-    /// Of answers to calls that read disks back.
+    /// Bytes of answers, for calls that read disks back.
     sent_bytes: u64,
     code: Code,
 }

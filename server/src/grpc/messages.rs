@@ -22,7 +22,7 @@ const PREFIX_BYTES: usize = 5;
 /// Pieces below this are put together, so that a message of single bytes does not cost a hundred times its size.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// What a call may send.
+/// Bounds on the messages of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     /// One message, without its prefix.
@@ -33,7 +33,7 @@ pub(super) struct Bounds {
     pub(super) whole_within: Option<Duration>,
 }
 
-/// See the module's documentation.
+/// A call's body, read one whole message at a time.
 #[derive(Debug)]
 pub(super) struct Messages<B> {
     body: Pin<Box<B>>,
@@ -42,7 +42,7 @@ pub(super) struct Messages<B> {
     pieces: Pieces,
     /// Bytes of the pieces that belong to a message which is complete.
     whole_bytes: usize,
-    /// Whether the first message is complete.
+    /// Set once the first message is complete.
     begun: bool,
     trailers: Option<Frame<Bytes>>,
     ended: bool,
@@ -132,7 +132,7 @@ where
     }
 }
 
-/// What has arrived and was not handed on.
+/// Bytes that have arrived and were not handed on.
 #[derive(Debug, Default)]
 struct Pieces {
     queue: VecDeque<Bytes>,

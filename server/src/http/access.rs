@@ -41,7 +41,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// What an answer that takes long depends on.
+    /// The token and login that a long answer depends on.
     pub(crate) fn credential(&self) -> Credential {
         Credential { token: self.caller.token.id, login: self.web.as_ref().map(WebLogin::key) }
     }

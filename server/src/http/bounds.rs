@@ -1,5 +1,5 @@
-//! What one client may cost over HTTPS: how many requests at once, how long one may take, how much of an answer may
-//! lie in memory, how many items a page may have.
+//! Bounds on the cost of one client over HTTPS: requests at once, time for each, bytes of an answer in memory, items of
+//! a page.
 //!
 //! The arithmetic, for [`CONNECTIONS_MAX`] connections:
 //! * At most [`REQUESTS_MAX`] answers exist at once. The largest, a page of [`DETAILS_PAGE`] rows, is some 4 MiB:
@@ -31,10 +31,10 @@ pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// Requests of one HTTP/2 connection at once. A browser shows one page.
 pub(super) const STREAMS_PER_CONNECTION_MAX: u32 = 64;
 
-/// What HTTP/1 buffers of answers: a few chunks.
+/// Bytes of answers that HTTP/1 buffers: a few chunks.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
-/// What a connection is given of an answer at a time.
+/// Bytes of an answer handed to a connection at a time.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
 
 /// Downloads at once, half of them of one token: each holds a thread.
@@ -63,7 +63,7 @@ pub(super) struct PageSize {
     pub(super) max: u32,
 }
 
-/// Of most lists.
+/// Page size of most lists.
 pub(super) const PAGE: PageSize = PageSize { default: 100, max: 1000 };
 
 /// Rows of compression details.

@@ -64,7 +64,7 @@ pub(super) fn stream(state: &HttpState, identity: &Identity, table: Table) -> Re
     attachment("holdfast-details", delimiter, body)
 }
 
-/// What `format` asks for; `None`: JSON.
+/// Parses the parameter `format`; `None`: JSON.
 ///
 /// # Errors
 /// `Invalid` for anything else.

@@ -22,7 +22,7 @@ use crate::metrics::Counters;
 use crate::net::Link;
 use crate::readiness::Reason;
 
-/// Of OpenMetrics, which Prometheus has read since 2018.
+/// Content type of OpenMetrics, which Prometheus has read since 2018.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// `GET /metrics`.

@@ -67,7 +67,7 @@ use crate::shares::Shares;
 /// Answers below this many bytes are one packet either way.
 const COMPRESS_ABOVE_BYTES: u64 = 1400;
 
-/// What browsers may cost below their requests, and what they are waited for. The largest body is
+/// Bounds on the cost of browsers below their requests, and how long they are waited for. The largest body is
 /// [`bounds::BODY_MAX_BYTES`].
 const PROTOCOL: Protocol = Protocol {
     http1: true,

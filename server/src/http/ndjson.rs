@@ -107,7 +107,7 @@ impl<T: Serialize> Lines<T> {
             return false;
         }
         *looked = Instant::now();
-        // What cannot be looked up is told when a line is sent.
+        // A failed look-up is reported when a line is sent.
         matches!(self.app.auth.still_holds(&self.credential), Ok(false))
     }
 }

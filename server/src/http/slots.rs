@@ -26,7 +26,7 @@ use crate::shares::{Share, Shares};
 /// Where slots of callers are taken, by those who know who calls.
 const API: &str = "/api/v1/";
 
-/// What anyone may read below it.
+/// Path below it that anyone may read.
 const DESCRIPTION: &str = "/api/v1/openapi.json";
 
 /// Paths that are answered without a slot: they must be when nothing else is.

@@ -1,5 +1,5 @@
-//! What takes reading all containers' rows or many directories, cached for a while: a page that several people have
-//! open must not cost a walk over all of them each time.
+//! Cache for results that take reading all containers' rows or many directories: a page that several people have open
+//! must not cost a walk over all of them each time.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::activity::Changes;
 use crate::app::App;
 use crate::error::ServiceError;
 
-/// See the module's documentation.
+/// Storage statistics, cached for a while.
 #[derive(Debug, Default)]
 pub(super) struct StorageCache {
     statistics: Slot<StorageStatistics>,

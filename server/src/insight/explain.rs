@@ -127,7 +127,7 @@ fn place(extents: &ExtentHistory) -> Option<String> {
     })
 }
 
-/// Of what is no finding: data that never compressed, or too little of it to matter.
+/// Explains poor compression that is no finding: data that never compressed, or too little of it to matter.
 fn compression(row: &DetailRow, past: &DiskPast, found: Option<&Finding>) -> Option<String> {
     let local = row.factors().local.filter(|_| row.new_bytes >= WORD_MIN_BYTES)?;
     let is_new = past.usual.and_then(|usual| usual.local_factor).is_none();

@@ -17,7 +17,7 @@ pub(crate) const BUCKET_COPIES: &str = "bucket-copies";
 /// woken.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What begins an audit of the bucket.
+/// Starts audits of the bucket.
 pub(crate) trait StartAudit: Send + Sync + fmt::Debug {
     /// Starts one on behalf of `who`. Blocks.
     ///

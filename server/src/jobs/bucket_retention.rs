@@ -34,7 +34,8 @@ const LOOK_AT_LEAST_MS: i64 = 3_600_000;
 /// Locked restore points read from the catalog at a time.
 const PAGE: u32 = 256;
 
-/// See the module's text. A charge is a restore point, or a batch of objects.
+/// Background job that makes what locked restore points need stay in the bucket. A charge is a restore point, or a
+/// batch of objects.
 #[derive(Debug)]
 pub(crate) struct BucketRetention {
     tiers: Arc<Tiers>,
@@ -45,7 +46,7 @@ pub(crate) struct BucketRetention {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the bucket said that it can.
+    /// Set once the bucket has said that it supports retention.
     is_checked: bool,
     looked_ms: Option<i64>,
     /// How long the last look took.
@@ -85,7 +86,7 @@ impl BucketRetention {
         Self { tiers, engine, clock, state: Mutex::default() }
     }
 
-    /// Whether there is a reason to look now.
+    /// Begins a look if there is a reason to; returns true if it did.
     fn begin(&self, state: &mut State) -> Result<bool, JobError> {
         let copies = &self.tiers.copies;
         let status = copies.status();

@@ -29,7 +29,7 @@ impl Job for SpaceHistory {
     }
 
     fn step(&self, budget: &Budget) -> Result<Step, JobError> {
-        // What cannot be recorded need not be looked for.
+        // Nothing can be recorded now, so nothing is looked up.
         if self.engine.read_only_reason().is_some() || budget.must_stop() {
             return Ok(Step::Idle(INTERVAL));
         }

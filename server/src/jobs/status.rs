@@ -1,10 +1,10 @@
-//! What is told of a job, and what it was told to do.
+//! Status of a background job, and the commands given to it.
 
 use holdfast_engine::{Job, JobProgress, StopFlag};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-/// What a job is doing.
+/// Activity of a background job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// A step is under way.
@@ -31,7 +31,7 @@ pub struct LastError {
     pub at_ms: i64,
 }
 
-/// How a job is.
+/// Status of a background job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobStatus {
     pub name: &'static str,
@@ -52,7 +52,7 @@ pub struct JobStatus {
     pub last_success_ms: Option<i64>,
 }
 
-/// What a job was told.
+/// Command given to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
     Run,

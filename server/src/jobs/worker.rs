@@ -21,9 +21,9 @@ pub(super) struct Worker {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// What follows a step.
+/// State and wait after a step.
 struct Next {
-    /// What the job is doing until then.
+    /// State of the job during the wait.
     state: JobState,
     wait: Duration,
 }
@@ -116,7 +116,7 @@ fn later(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or_else(|| now + Duration::from_hours(24 * 365))
 }
 
-/// What a step's thread ended with.
+/// Error text for a step whose thread did not end by itself.
 fn panic_text(ended: tokio::task::JoinError) -> String {
     if !ended.is_panic() {
         return "the server is shutting down".to_owned();

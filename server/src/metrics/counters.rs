@@ -1,4 +1,4 @@
-//! What is counted while the server runs. Every process starts at zero.
+//! Counters of this process. Every process starts at zero.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -76,7 +76,7 @@ struct RefusalLabels {
     reason: &'static str,
 }
 
-/// How a backup ended.
+/// Outcome of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BackupEnd {
     Done,

@@ -20,7 +20,7 @@ pub(super) enum Value {
     Float(f64),
 }
 
-/// What was looked up for a scrape, by metric.
+/// Samples looked up for a scrape, by metric.
 #[derive(Debug, Default)]
 pub(super) struct Samples(HashMap<&'static str, Vec<(Vec<String>, Value)>>);
 

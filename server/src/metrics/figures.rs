@@ -1,5 +1,5 @@
-//! What is looked up for a scrape: index and volume, and sums of the catalog (see [`recorded`]). The figures are
-//! cached for a while, so that frequent scrapes cost little.
+//! Figures looked up for a scrape: index and volume, and sums of the catalog (see [`recorded`]). The figures are cached
+//! for a while, so that frequent scrapes cost little.
 
 mod recorded;
 mod tasks;

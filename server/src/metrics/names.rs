@@ -7,7 +7,7 @@
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit as TextUnit;
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Only grows while the process lives; its name ends in `_total`.
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// What the encoder appends to the family's name.
+    /// Suffix that the encoder appends to the family's name.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// What is counted. Part of the name.
+/// Unit of a metric. Part of the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Things.

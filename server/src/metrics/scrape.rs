@@ -62,7 +62,7 @@ impl Metrics {
         samples.whole(&n::CONVERTED, &[], figures.converted_bytes);
     }
 
-    /// What costs nothing to look at.
+    /// Adds the metrics that cost nothing to look up.
     fn add_activity(&self, engine: &Engine, activity: &Activity, samples: &mut Samples) {
         samples.whole(&n::READ_ONLY, &[], engine.read_only_reason().is_some().into());
         samples.whole(&n::SESSIONS, &[], self.counters.sessions().len() as u64);
@@ -117,7 +117,7 @@ fn add_tiers(tiers: &Tiers, now_ms: i64, samples: &mut Samples) {
 fn add_stored(tiers: &Tiers, now_ms: i64, samples: &mut Samples) -> Result<(), RecordError> {
     let totals = tiers.totals(now_ms)?;
     for kind in totals.kinds {
-        // What is not of ours has no label of its own.
+        // Foreign objects have no label of their own.
         let Some(known) = BLOB_KINDS.iter().find(|known| **known == kind.folder) else { continue };
         samples.whole(&n::BUCKET_STORED, &[known], kind.blobs);
         samples.whole(&n::BUCKET_STORED_BYTES, &[known], kind.bytes);

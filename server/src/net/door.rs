@@ -20,7 +20,7 @@ use crate::limits::{
 };
 use crate::net::Origin;
 
-/// Whether a connection must end, and how soon.
+/// Urgency with which a connection must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closing {
     Open,
@@ -56,7 +56,7 @@ pub(crate) struct Door {
 /// Why a connection may not count as one of a token's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TooMany {
-    /// Of this token, which may have so many.
+    /// This token's connections, which may be so many.
     OfToken(usize),
     /// In all, of which so many are for callers with a token.
     InAll(usize),

@@ -1,5 +1,5 @@
-//! What is known of one connection: whether a caller has shown a valid token on it, what is under way on it, and whether
-//! it must end. Every request carries it.
+//! State of one connection: whether a caller has shown a valid token on it, its requests in progress, and whether it
+//! must end. Every request carries it.
 
 #[cfg(test)]
 mod door_tests;
@@ -20,7 +20,7 @@ use crate::limits::{IDLE_DEADLINE, LAST_READ_DEADLINE, STRANGER_BYTES};
 use crate::net::Origin;
 use crate::net::door::{Closing, Door, TooMany};
 
-/// What the two protocols wait for.
+/// Patience of a listener with its peers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// A connection must have shown a valid token by then; `None`: it need not.
@@ -31,7 +31,7 @@ pub(crate) struct Patience {
     pub(crate) read: Duration,
 }
 
-/// What is under way.
+/// Requests in progress on a connection, and its idle times.
 #[derive(Debug)]
 struct UnderWay {
     requests: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Link {
     pub(super) monitor: StallMonitor,
 }
 
-/// What is to be done with a connection.
+/// Verdict on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoesOn,
@@ -144,7 +144,7 @@ impl Link {
         OpenRequest(Arc::clone(self))
     }
 
-    /// What is to be done with the connection now.
+    /// Decides whether the connection goes on.
     pub(super) fn verdict(&self, patience: &Patience, stopping: bool) -> Verdict {
         let closing = self.closing();
         if closing == Closing::Now {

@@ -84,7 +84,7 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// What goes over its connections.
+    /// Traffic of its connections.
     pub(crate) fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.traffic)
     }

@@ -32,14 +32,15 @@ use crate::net::door::Closing;
 use crate::net::link::{Link, Patience, Place, Verdict};
 use crate::net::{Open, Traffic, Window, Windows};
 
-/// How the two protocols differ below their requests.
+/// Limits below the requests, by which the two protocols differ.
 #[derive(Debug, Clone)]
 pub(crate) struct Protocol {
     /// Only HTTP/2, or HTTP/1.1 as well.
     pub(crate) http1: bool,
-    /// What one stream may have in flight.
+    /// Flow-control window of one stream.
     pub(crate) stream_window_bytes: u32,
-    /// What all streams of a connection may have in flight; also what they may occupy in memory unread.
+    /// Flow-control window of a connection, for all its streams together; also the memory that unread messages may
+    /// occupy.
     pub(crate) connection_window_bytes: u32,
     /// Makes both windows smaller where a connection's share of these is; `None`: they are small.
     pub(crate) windows: Option<Arc<Windows>>,
@@ -47,9 +48,9 @@ pub(crate) struct Protocol {
     pub(crate) frame_bytes: u32,
     /// Requests of one HTTP/2 connection at once.
     pub(crate) streams_max: u32,
-    /// What a connection buffers of answers (HTTP/1: of requests, too).
+    /// Bytes of answers that a connection buffers (HTTP/1: of requests, too).
     pub(crate) buffer_bytes: usize,
-    /// What a connection is given of an answer at a time.
+    /// Bytes of an answer handed to a connection at a time.
     pub(crate) chunk_bytes: usize,
     /// How long it waits for its peer.
     pub(crate) patience: Patience,
@@ -84,7 +85,7 @@ impl Protocol {
     }
 }
 
-/// What all connections of a listener share.
+/// State that all connections of a listener share.
 #[derive(Clone)]
 pub(super) struct Serving<S> {
     protocol: Arc<Protocol>,
@@ -396,7 +397,7 @@ mod tests {
         let error = near.write_all(&[0; 9]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begun.elapsed() >= PATIENCE);
-        // What was written before can still be read.
+        // Bytes written before can still be read.
         let mut taken = [1; 8];
         far.read_exact(&mut taken).await.unwrap();
     }

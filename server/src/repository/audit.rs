@@ -34,14 +34,14 @@ const AUDIT: &str = "audit";
 /// Under this key a command asks a running server for an audit.
 const WANTED: &str = "audit_wanted";
 
-/// What an audit has come to so far. Kept between the attempts of a task.
+/// Position and results of an audit so far. Kept between the attempts of a task.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct AuditPlace {
     /// The key it goes on behind.
     after: String,
     #[serde(default)]
     pub(crate) figures: AuditFigures,
-    /// What is to be named with its restore points at the end.
+    /// Flaws to name with their restore points at the end.
     #[serde(default)]
     found: Vec<Told>,
 }
@@ -94,13 +94,13 @@ pub(crate) trait AuditSteering {
     fn at(&mut self, place: &AuditPlace);
 }
 
-/// What an audit came to.
+/// Result of an audit.
 #[derive(Debug, Clone)]
 pub(crate) struct AuditReport {
     pub(crate) figures: AuditFigures,
     /// In one line.
     pub(crate) verdict: String,
-    /// What restore points lack by all damage that is known.
+    /// Data that restore points lack, by all damage that is known.
     pub(crate) lost: DamageTotals,
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn audit(
     Ok(Some(AuditReport { figures, verdict, lost }))
 }
 
-/// What the last audit said: when it ended, its verdict and its figures.
+/// Report of the last audit, as JSON: when it ended, its verdict and its figures.
 ///
 /// # Errors
 /// The record's.
@@ -228,7 +228,7 @@ struct Watch<'a> {
     steering: &'a mut dyn AuditSteering,
     place: AuditPlace,
     total: u64,
-    /// What the engine failed with: the audit ends.
+    /// The engine's error: the audit ends.
     failed: Option<EngineError>,
 }
 
@@ -260,7 +260,7 @@ impl AuditWatch for Watch<'_> {
     }
 
     fn is_sound(&mut self, name: &BlobName) -> Option<bool> {
-        // What is no container has checks of its own wherever it is read.
+        // Blobs other than containers have checks of their own wherever they are read.
         let Some(container) = container_of(name) else { return Some(true) };
         let read = self.engine.is_container_sound(container);
         self.or_fail(read)
@@ -337,7 +337,7 @@ impl AuditWatch for Watch<'_> {
     }
 }
 
-/// What is done about a finding, and what is left to do.
+/// Action taken on a finding, and what is left to do.
 fn what_follows(flaw: &Flaw, outcome: Outcome) -> &'static str {
     match (outcome, flaw) {
         (Outcome::CopiedAgain, _) => "the blob here is sound and is copied again",

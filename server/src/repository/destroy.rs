@@ -21,28 +21,28 @@ use super::{Beside, Tiers, open_with_all, record_error};
 use crate::config::Settings;
 use crate::error::ServiceError;
 
-/// What was done.
+/// Result of destroying a namespace.
 #[derive(Debug)]
 pub(crate) struct Destroyed {
     pub(crate) vms: u64,
     pub(crate) restore_points: u64,
     pub(crate) freed_bytes: u64,
-    /// What could not be freed, and is unreadable now.
+    /// Bytes that could not be freed, and are unreadable now.
     pub(crate) left_bytes: u64,
     /// Data keys that are gone.
     pub(crate) keys: usize,
     pub(crate) repository_key: String,
-    /// What opens the repository no more.
+    /// Slots that no longer open the repository.
     pub(crate) slots: Vec<SlotInfo>,
     /// The bucket that has copies.
     pub(crate) bucket: Option<InBucket>,
 }
 
-/// What became of the copies in a bucket.
+/// State of the copies in a bucket.
 #[derive(Debug)]
 pub(crate) struct InBucket {
     pub(crate) location: String,
-    /// What is still to go from there, and why it did not.
+    /// Number still to be removed from there, and why they were not.
     pub(crate) left: Option<(u64, String)>,
 }
 

@@ -36,10 +36,10 @@ const KEY_FILE: &str = "repository.key";
 /// A key command may ask a vault over the network.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// Of a passphrase, however it comes.
+/// Longest passphrase, however it comes.
 pub(crate) const PASSPHRASE_MAX_BYTES: usize = 4 << 10;
 
-/// What opens the keys.
+/// Source of the secret that opens the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeySource {
     File(PathBuf),
@@ -116,7 +116,7 @@ impl KeySource {
         files::rename_durably(&renewed_path(path), path).map_err(no_key)
     }
 
-    /// What a crash left between the new table and the new key file's name.
+    /// The new key file's secret, if a crash came between the new table and that file's name.
     fn renewed(&self) -> Option<SlotSecret> {
         let Self::File(path) = self else { return None };
         key_file::read(&renewed_path(path)).ok().map(SlotSecret::key_file)

@@ -78,10 +78,10 @@ pub fn open_parts(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<EngineP
     Ok(open_with_all(settings, clock)?.0)
 }
 
-/// What there is beside the parts of the engine.
+/// Parts of a repository beside the engine's.
 #[derive(Debug)]
 pub struct Beside {
-    /// Of a repository that is encrypted.
+    /// Encryption at rest; `None`: the repository is not encrypted.
     pub encryption: Option<Arc<Encryption>>,
     /// The bucket behind the volume.
     pub tiers: Option<Arc<Tiers>>,
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// What a token command meets must stop backups, too.
+    /// A failed write that a token command meets must stop backups, too.
     #[test]
     fn catalog_and_engine_share_one_latch() {
         let folder = tempfile::tempdir().unwrap();

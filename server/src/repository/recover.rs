@@ -37,11 +37,11 @@ use crate::memory::Budget;
 use crate::repository::{FolderLock, LOCK_FILE};
 use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
 
-/// What the catalog is called until it is whole.
+/// Name of the catalog until it is whole.
 const UNFINISHED: &str = "catalog.db.recovering";
-/// What is added to the names of files that are in the way.
+/// Added to the names of files that are in the way.
 const ASIDE: &str = "before-recovery";
-/// What SQLite keeps beside a database.
+/// Suffixes of the files that SQLite keeps beside a database.
 const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// A recovery under way; holds the locks of the folders.
@@ -51,21 +51,21 @@ pub struct Recovery {
     volume: Arc<dyn Volume>,
     /// Whose the volume is.
     pub repository: RepositoryId,
-    /// What came from a bucket.
+    /// Data that came from a bucket.
     pub brought: Option<Brought>,
     /// A bucket with containers that the volume lacks, and how many these are.
     pub missing: Option<(String, u64)>,
     _locks: Vec<FolderLock>,
 }
 
-/// What the catalog was made of.
+/// Sources of the recovered catalog.
 #[derive(Debug)]
 pub struct Recovered {
     /// The snapshot that was used, and how messages call it; `None`: there was none that could be read.
     pub snapshot: Option<(String, SnapshotHeader)>,
     /// Snapshots that could not be used, and why.
     pub unusable: Vec<(String, String)>,
-    /// What was entered from points.
+    /// Result of entering points.
     pub points: Comparison,
     /// Tokens that wait to be enabled.
     pub disabled_tokens: u64,
@@ -340,7 +340,7 @@ impl Recovery {
 fn give_back(data_dir: &Path, made: &[&Path]) {
     let Ok(lock) = FolderLock::take(data_dir) else { return };
     if lock.remove(data_dir).is_ok() {
-        // What is not empty stays.
+        // Folders that are not empty stay.
         let _ = made.iter().try_for_each(fs::remove_dir);
     }
 }
@@ -356,7 +356,7 @@ fn refuse_catalog(folder: &Path, what_to_do: &str) -> Result<(), ServiceError> {
     }
 }
 
-/// Whether `home` is the data folder whose volume is in the folder `from`.
+/// Returns true if `home` is the data folder whose volume is in the folder `from`.
 fn is_home_of(home: &Path, from: &Path) -> bool {
     from.file_name().is_some_and(|name| name == BLOBS)
         && (catalog_path(home).exists() || home.join(LOCK_FILE).exists())

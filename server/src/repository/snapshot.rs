@@ -56,7 +56,7 @@ pub fn write(resolved: &Resolved, clock: &Arc<dyn Clock>, to: &Path, who: &str) 
             copy_small(&data_dir.join(file), &to.join(file), mode)?;
         }
     }
-    // Those that the server was started with: this command may have been told others, or none.
+    // The settings that the server was started with: this command may have been told others, or none.
     let started = data_dir.join(STARTED_FILE);
     let config = match fs::read_to_string(&started) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => text_of(resolved),
@@ -124,7 +124,7 @@ fn prepare(to: &Path) -> Result<(), ServiceError> {
     let tls = to.join("tls");
     let holds_other = !to.join(CATALOG_FILE).exists() && {
         let mut entries = fs::read_dir(to).map_err(cannot("read", to))?;
-        // What an earlier try left: it writes the catalog last.
+        // Left by an earlier try, which writes the catalog last.
         entries.any(|entry| {
             entry.is_ok_and(|entry| {
                 let name = entry.file_name();

@@ -69,7 +69,7 @@ pub(crate) fn record_path(data_dir: &Path) -> PathBuf {
 /// A bucket with copies of the volume, or the memory of one.
 #[derive(Debug)]
 pub struct Tiers {
-    /// Which, for people.
+    /// The bucket's location, for people.
     pub(crate) location: String,
     pub(crate) copies: Copies,
     /// A backup counts only when the bucket has it.
@@ -85,7 +85,7 @@ pub struct Tiers {
     figures: Figures,
     /// Why nothing can be made to stay there.
     retention_failure: Mutex<Option<String>>,
-    /// What was published last.
+    /// The text that was published last.
     published: Mutex<String>,
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn names(may_travel_plain: bool) -> Names {
     }
 }
 
-/// What the settings say of objects in the bucket beyond copying them: cold ones, and ones that must stay.
+/// Applies the settings for objects in the bucket beyond copying them: cold ones, and ones that must stay.
 fn as_set(volume: TieredVolume, settings: &Settings) -> TieredVolume {
     let volume = match settings.s3_archive_after_days {
         Some(_) => volume.archiving_to(&settings.s3_archive_class),
@@ -290,7 +290,7 @@ pub(crate) fn moved(data_dir: &Path) -> Result<u64, ServiceError> {
     Ok(moved_containers(&local).map_err(EngineError::from)?)
 }
 
-/// What this server is called where another finds it in the way: its machine and data folder.
+/// Name of this server where another finds it in the way: its machine and data folder.
 fn writer_name(data_dir: &Path) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "a machine without name" } else { host.trim() };

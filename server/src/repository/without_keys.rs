@@ -55,7 +55,7 @@ pub(crate) fn open_without_keys(
     Ok((parts, why))
 }
 
-/// What is refused because of it is told this.
+/// Reason told to callers that are refused for want of keys.
 fn why(blobs: &Path) -> Result<String, ServiceError> {
     let volume = LocalVolume::open(blobs).map_err(EngineError::from)?;
     let wanted = match read_table(&volume).map_err(table_error)? {

@@ -15,7 +15,7 @@ use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::retention::REASON_MAX_BYTES;
 
-/// What a client writes for the newest backup of a VM.
+/// Word for the newest backup of a VM.
 const LATEST: &str = "latest";
 
 /// Characters of a ULID.

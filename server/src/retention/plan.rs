@@ -1,4 +1,4 @@
-//! What rules keep of the restore points of one VM. Reads only.
+//! Plan of what rules keep of the restore points of one VM. Reads only.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ const POINTS_PER_VM_MAX: usize = if cfg!(test) { 20 } else { 100_000 };
 /// Restore points read at a time.
 const PAGE: u32 = 1000;
 
-/// What becomes of one restore point.
+/// Decision on one restore point.
 #[derive(Debug, Clone)]
 pub(crate) struct Decided {
     pub(crate) id: BackupId,
@@ -27,7 +27,7 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Whether it stays.
+    /// Returns true if it stays.
     pub(crate) const fn keep(&self) -> bool {
         !self.reasons.is_empty()
     }

@@ -50,8 +50,9 @@ fn rank(policy: &RetentionPolicy) -> (bool, bool, std::cmp::Reverse<PolicyId>) {
     (policy.vm.is_some(), policy.job.is_some(), std::cmp::Reverse(policy.id))
 }
 
-/// What policies say of the archive, so that about each restore point the one that [governs](governing) it decides. One that
-/// is switched off does as well: what it kept from the archive stays where it is. Empty where none says anything.
+/// Archive rules of the policies, in an order by which the one that [governs](governing) a restore point decides about
+/// it. One that is switched off does as well: what it kept from the archive stays where it is. Empty where none says
+/// anything.
 pub(crate) fn archive_rules(mut policies: Vec<RetentionPolicy>) -> Vec<FreezingRule> {
     if policies.iter().all(|policy| policy.archive_after_days.is_none()) {
         return Vec::new();

@@ -27,7 +27,7 @@ const VMS_PAGE: u32 = 1000;
 /// run.
 const DOOMED_MAX: usize = 1_000_000;
 
-/// What a run is about and how it decides.
+/// A run of retention rules: its subject, and how it decides.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) namespace: NamespaceId,
@@ -40,16 +40,16 @@ pub(crate) struct Work {
     pub(crate) reason: String,
 }
 
-/// Which restore points rules decide about.
+/// Restore points that rules decide about.
 #[derive(Debug)]
 pub(crate) enum Subject {
-    /// Those of these VMs, and of one job if it says so.
+    /// Restore points of these VMs, and of one job if it says so.
     Vms { vms: Vec<String>, job: Option<String> },
-    /// Those that a policy decides about, among all of its namespace.
+    /// Restore points that a policy decides about, among all of its namespace.
     Policy { policy: PolicyId, vm: Option<String>, all: Vec<RetentionPolicy> },
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) kept: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Outcome {
     pub(crate) skipped: Vec<String>,
     /// VMs that have restore points which were decided about.
     pub(crate) vms: u64,
-    /// Of a dry run: which would be deleted.
+    /// Restore points that a dry run would delete.
     pub(crate) doomed: Vec<BackupId>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Outcome {
 pub(crate) type Tell<'a> = dyn FnMut(&[Decided]) -> bool + 'a;
 
 impl Work {
-    /// What a policy would do, or does. Blocks.
+    /// The run, or dry run, of a policy. Blocks.
     ///
     /// # Errors
     /// `Invalid` when the policy is switched off and this is no dry run.

@@ -1,4 +1,4 @@
-//! Which policy decides.
+//! Choice of the policy that decides.
 
 use std::sync::Arc;
 

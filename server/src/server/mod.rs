@@ -76,7 +76,7 @@ pub struct Server {
     pub grpc_address: SocketAddr,
     /// Where browsers and health checks connect.
     pub http_address: SocketAddr,
-    /// What agents pin.
+    /// Certificate fingerprint that agents pin.
     pub fingerprint: String,
     /// True if this start created the first token.
     pub first_token_created: bool,
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// What the calls share.
+    /// State that the calls share.
     pub fn app(&self) -> &Arc<App> {
         &self.app
     }

@@ -25,7 +25,7 @@ const SCHEDULE: DefaultSchedule = DefaultSchedule { expression: "0 10 * * SUN", 
 #[serde(deny_unknown_fields)]
 struct Options {}
 
-/// See the module's text.
+/// The work of an audit task.
 #[derive(Debug)]
 pub(crate) struct AuditWork {
     pub(crate) engine: Arc<Engine>,

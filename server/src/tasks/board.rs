@@ -48,7 +48,7 @@ pub(super) struct Entry {
     pub(super) attempt: Option<Arc<Control>>,
     /// Who wants it ended.
     cancelled_by: Option<String>,
-    /// Whether the catalog has it.
+    /// Set once the catalog has it.
     added: bool,
     /// Moves when it is added.
     mark: Option<ScheduleMark>,
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     audit: Vec<AuditEntry>,
 }
 
-/// See the module's text.
+/// The tasks that have not ended.
 #[derive(Debug)]
 pub(super) struct Board {
     catalog: Arc<Catalog>,
@@ -69,13 +69,13 @@ pub(super) struct Board {
     pub(super) stopping: bool,
 }
 
-/// What is known of a new task.
+/// A new task, before it is added.
 #[derive(Debug)]
 pub(super) struct New {
     pub(super) kind: TaskKind,
     pub(super) options: String,
     pub(super) who: String,
-    /// Of the schedule that starts it.
+    /// Mark of the schedule that starts it.
     pub(super) mark: Option<ScheduleMark>,
     /// See [`super::work::Work`].
     pub(super) unfinished_max: usize,
@@ -217,7 +217,7 @@ impl Board {
         Ok(record)
     }
 
-    /// Whether there may be one more.
+    /// Checks that there is room for one more task.
     fn check_room(&self, new: &New) -> Result<(), ServiceError> {
         let kept_free = if new.kind == TaskKind::Reclaim { 0 } else { RECLAIM_PLACES };
         if self.entries.len() + kept_free >= UNFINISHED_TASKS_MAX as usize {
@@ -312,7 +312,7 @@ impl Board {
         entry.ok_or_else(|| ServiceError::defect(format!("task {id} vanished")))
     }
 
-    /// Of each kind the oldest tasks that wait, as many as may work at once, begun with a control each from `make`.
+    /// Begins the oldest waiting tasks of each kind, as many as may work at once, with a control each from `make`.
     pub(super) fn begin(
         &mut self,
         at_once: impl Fn(TaskKind) -> usize,
@@ -408,7 +408,8 @@ impl Board {
         changed
     }
 
-    /// How a task is that does exactly this and has not ended, or is not written yet: paused only if all are that do.
+    /// Status of a task that does exactly this and has not ended, or is not written yet: paused only if all such tasks
+    /// are.
     pub(super) fn status_of(&self, kind: TaskKind, options: &str) -> Option<TaskStatus> {
         let does_it = |entry: &&Entry| entry.record.kind == kind && entry.record.options == options;
         let found = self.entries.iter().filter(does_it).map(|entry| entry.record.status);
@@ -435,7 +436,7 @@ impl Board {
     }
 }
 
-/// What a task's options say of one of them.
+/// Value of one option in a task's options.
 fn value_of(options: &str, option: &str) -> Option<String> {
     let options: serde_json::Value = serde_json::from_str(options).ok()?;
     Some(options.get(option)?.as_str()?.to_owned())

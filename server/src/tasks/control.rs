@@ -1,4 +1,4 @@
-//! What a task's work and the board tell each other while it works.
+//! Control of an attempt: messages between a task's work and the board.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -48,7 +48,7 @@ enum Wish {
     Stop,
 }
 
-/// What was done since the last wait.
+/// Work done since the last wait.
 #[derive(Debug)]
 struct Slice {
     began: Duration,
@@ -189,7 +189,7 @@ impl Control {
         told.lines.push_back(line);
     }
 
-    /// What the task has come to so far, as JSON.
+    /// Sets the figures of the task so far, as JSON.
     pub(crate) fn set_figures(&self, figures: &impl serde::Serialize) {
         match serde_json::to_string(figures) {
             Ok(text) => self.told.lock().figures = Some(text),

@@ -81,7 +81,7 @@ const KEPT_PER_KIND: u32 = 500;
 /// How long tasks are kept that have ended: two years of monthly ones.
 const KEPT_MS: i64 = 750 * 86_400_000;
 
-/// What tasks are beside of.
+/// The server around the tasks: backups and restores they make way for, and watchers of tasks.
 pub(crate) trait Surroundings: Send + Sync + fmt::Debug {
     /// Returns true if a backup or a restore is in progress, which tasks must not slow down.
     fn is_busy(&self) -> bool;
@@ -99,7 +99,7 @@ impl Surroundings for Activity {
     }
 }
 
-/// What tasks are made of.
+/// Parts that tasks are built from.
 #[derive(Debug)]
 pub(crate) struct TaskParts {
     pub(crate) catalog: Arc<Catalog>,
@@ -314,8 +314,8 @@ impl Tasks {
         }
     }
 
-    /// What there is to do now: starts what is due, adapts the throttle, writes progress, and returns the attempts that
-    /// begin. Blocks for moments.
+    /// Starts what is due, adapts the throttle, writes progress, and returns the attempts that begin. Blocks for
+    /// moments.
     fn tick(&self) -> Vec<Attempt> {
         self.look_for_due();
         let throttle = self.parts.limits.now(self.parts.surroundings.is_busy());
@@ -341,7 +341,7 @@ impl Tasks {
                 let order = Order { options: record.options, place: record.place, who: record.who };
                 Some(Attempt { id: record.id, work: Arc::clone(work), order, control })
             }
-            // Of a version that has it.
+            // Left by a version that has this kind.
             Err(error) => {
                 self.board.lock().ended(record.id, Err(Some(error.to_string())));
                 None
@@ -401,7 +401,8 @@ impl Tasks {
                 Err(error) => tracing::warn!(%error, schedule = plan.name, "a schedule cannot be read"),
             }
         }
-        // Of policies that are gone: marks are bounded. (G11) They wait for a catalog that takes changes.
+        // Marks of policies that are gone are dropped: marks are bounded. (G11) They wait for a catalog that takes
+        // changes.
         let planned: HashSet<&String> = plans.iter().map(|plan| &plan.name).collect();
         let is_left = |name: &&String| name.contains(OWN_MARK) && !planned.contains(name);
         let left: Vec<String> = marks.keys().filter(is_left).cloned().collect();
@@ -418,7 +419,7 @@ impl Tasks {
         let options = work.check(&plan.options)?;
         let mut board = self.board.lock();
         if let Some(status) = board.status_of(plan.kind, &options) {
-            // What is under way does the same; two in a row would do nothing more.
+            // The task in progress does the same; two in a row would do nothing more.
             drop(board);
             // First, so that what is left out is counted once also where the catalog takes no changes for a while.
             self.parts.catalog.set_schedule_mark(&mark)?;

@@ -22,7 +22,7 @@ use crate::retention::run::{Work as Run, run};
 /// Restore points, and VMs, that the log names at most.
 const NAMED_LINES: usize = 20;
 
-/// Which policy to carry out.
+/// Options of a policy task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Options {
@@ -40,7 +40,7 @@ struct Figures {
     skipped: u64,
 }
 
-/// See the module's text.
+/// The work of a policy task.
 #[derive(Debug)]
 pub(crate) struct PolicyWork {
     pub(crate) engine: Arc<Engine>,
@@ -88,7 +88,7 @@ impl Work for PolicyWork {
         }
         let stop = || control.check().is_err();
         let outcome = run(&self.engine, &work, &stop, &mut |_| true)?;
-        // What was not looked at is for the attempt that goes on.
+        // VMs that were not looked at are for the attempt that goes on.
         control.check()?;
         let figures = Figures {
             vms: outcome.vms,

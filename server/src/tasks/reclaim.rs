@@ -29,7 +29,7 @@ const SCHEDULE: DefaultSchedule = DefaultSchedule { expression: "0 10 * * *", en
 /// it (docs/BENCHMARKS.md).
 const SQUEEZE_LEVEL: i32 = 15;
 
-/// What is younger is mostly deleted or copied forward soon.
+/// Younger containers are mostly deleted or copied forward soon.
 const SQUEEZE_MIN_AGE_DAYS: u32 = 7;
 
 /// A hundred years: nothing is older.
@@ -38,7 +38,7 @@ const SQUEEZE_AGE_DAYS_MAX: u32 = 36_500;
 /// zstd's levels that are worth anything here.
 const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 
-/// What is told of what could not be followed, at most.
+/// Log lines about what could not be followed, at most.
 const INCOMPLETE_LINES: usize = 20;
 
 fn for_engine(options: &Options) -> ReclaimOptions {
@@ -57,7 +57,7 @@ fn for_engine(options: &Options) -> ReclaimOptions {
     }
 }
 
-/// What a task came to, as its figures.
+/// Figures of a reclaim task.
 #[derive(Debug, Serialize)]
 struct Figures {
     freed_bytes: u64,
@@ -126,13 +126,13 @@ pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,
     /// `None`: everything lies here.
     pub(crate) tiers: Option<Arc<Tiers>>,
-    /// What each round moves to the bucket alone; `None`: nothing.
+    /// Rule for moving containers to the bucket alone in each round; `None`: nothing is moved.
     pub(crate) moving: Option<Moving>,
-    /// What each round moves to the archive, if there are tiers; `None`: nothing.
+    /// Rule for moving containers to the archive in each round, if there are tiers; `None`: nothing is moved.
     pub(crate) archiving: Option<Archiving>,
 }
 
-/// What is moved to the archive, and who is told of it.
+/// Rule for moving containers to the archive.
 #[derive(Debug)]
 pub(crate) struct Archiving {
     pub(crate) min_age_days: u32,
@@ -143,7 +143,7 @@ pub(crate) struct Archiving {
 }
 
 impl Archiving {
-    /// What a round is asked for. Looks up what policies will delete soon.
+    /// Options of a round. Looks up what policies will delete soon.
     fn freezing(&self, engine: &Engine, control: &Control) -> Result<Freezing, WorkError> {
         let mut go_on = || control.check().is_ok();
         let leaving = if self.minimum_days == 0 {
@@ -252,7 +252,7 @@ impl Work for ReclaimWork {
         if let Some(why) = &report.freezing_failed {
             control.log(format!("no more was moved to the archive: {why}"));
         }
-        // What was freed is freed: whose the rest is, and where it lies, the next round says.
+        // Freed space stays freed: whose the rest is, and where it lies, the next round says.
         let attributed = self.engine.attribute(&round).map(drop);
         told(attributed, "whose the live bytes are", control)?;
         let placed = self.note_places(&round, control);
@@ -275,7 +275,7 @@ impl ReclaimWork {
     }
 }
 
-/// What could not be found out is said, and fails nothing.
+/// Logs a failed look-up, which fails nothing.
 fn told(found: Result<(), EngineError>, what: &str, control: &Control) -> Result<(), WorkError> {
     match found {
         Ok(()) => Ok(()),

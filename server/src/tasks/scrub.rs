@@ -25,8 +25,8 @@ const NEWS_LINES: u32 = 300;
 /// Disks named in the log that lack something. `GET /damage` has all of them.
 const LOST_LINES: u32 = 300;
 
-/// Of finding out what is lost, between two looks at the control: a thousand extents that are not read, or a hundred that
-/// are.
+/// Work between two looks at the control while lost data is named: a thousand extents that are not read, or a hundred
+/// that are.
 const NAMING_ITEMS: u64 = 1024;
 const NAMING_BYTES: u64 = 1 << 20;
 
@@ -46,12 +46,12 @@ struct Figures {
     /// Groups whose parity is damaged or missing.
     #[serde(default)]
     damaged_parity: u64,
-    /// What lies in the bucket alone, and was not read.
+    /// Containers that lie in the bucket alone, and were not read.
     #[serde(default)]
     far_containers: u64,
     #[serde(default)]
     far_restore_points: u64,
-    /// Of all restore points, once the pass has ended.
+    /// Bytes that all restore points lack, once the pass has ended.
     lost_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ impl Figures {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Place {
     pass: u64,
-    /// What the attempts so far found.
+    /// Figures of the attempts so far.
     figures: Figures,
     lines: u32,
 }
@@ -204,7 +204,7 @@ fn verdict(figures: &Figures, lost: DamageTotals) -> String {
 /// Steers a pass as the task is steered, and tells of it.
 struct Watch<'a> {
     control: &'a Control,
-    /// What earlier attempts found.
+    /// Figures of earlier attempts.
     before: Figures,
     figures: Figures,
     lines: u32,

@@ -214,7 +214,7 @@ fn a_kind_may_be_bounded_and_shared() {
     let error = bench.tasks.start(TaskKind::Reclaim, "3", "op").unwrap_err();
     assert_eq!(error.code, ErrorCode::Limit);
     bench.start(TaskKind::Verify, "1");
-    // What is to end is no one's.
+    // A task that is to end is not shared.
     bench.tasks.cancel(first, "op").unwrap();
     let error = bench.tasks.start(TaskKind::Reclaim, "1", "op").unwrap_err();
     assert_eq!(error.code, ErrorCode::Limit);
@@ -233,7 +233,7 @@ fn a_tenant_has_a_share_of_the_places() {
     assert!(error.message.starts_with("2 tasks of kind verify of this tenant"), "{}", error.message);
     bench.start(TaskKind::Verify, &of("b", 1));
     bench.start(TaskKind::Reclaim, &of("a", 3));
-    // What says nothing of a tenant is bounded by the kind alone.
+    // Options that name no tenant are bounded by the kind alone.
     for options in ["{}", r#"{"number":1}"#, r#"{"number":2}"#] {
         bench.start(TaskKind::Verify, options);
     }

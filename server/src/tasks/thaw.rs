@@ -32,8 +32,8 @@ const AT_ONCE: usize = 24;
 /// anyone who may restore starts them, and reclaim must always have a place.
 const UNFINISHED_MAX: usize = 48;
 
-/// Of these, what one restore point and one tenant may have: then there is always a place for another tenant, also among those
-/// that [work at once](AT_ONCE). More of a restore point are of other disks, speeds or days.
+/// Shares of one restore point and one tenant: then there is always a place for another tenant, also among those that
+/// [work at once](AT_ONCE). More of a restore point are of other disks, speeds or days.
 const SHARES: [Share; 2] = [
     Share { option: "backup", unfinished_max: 4, what: "restore point" },
     Share { option: "namespace", unfinished_max: 16, what: "namespace" },
@@ -58,7 +58,7 @@ const PASSES_MAX: u32 = 3;
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// What to thaw.
+/// Options of a thaw task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Options {
@@ -101,16 +101,16 @@ impl Options {
 struct Figures {
     objects: u64,
     total_bytes: u64,
-    /// What this attempt asked for.
+    /// Objects that this attempt asked for.
     asked_objects: u64,
     asked_bytes: u64,
     readable_objects: u64,
-    /// Of these, what is kept here for a while.
+    /// Readable objects that are kept here for a while.
     kept_objects: u64,
     kept_bytes: u64,
 }
 
-/// See the module's text.
+/// The work of a thaw task.
 #[derive(Debug)]
 pub(crate) struct ThawWork {
     pub(crate) engine: Arc<Engine>,
@@ -189,7 +189,8 @@ impl ThawWork {
     }
 }
 
-/// What `look` finds; it is ended by a pause, during which others may look, and begun again after it.
+/// Returns the result of `look`. A pause ends `look`, so that others may look meanwhile; it is begun again after the
+/// pause.
 fn between_pauses<T>(
     control: &Control,
     look: impl Fn(&mut dyn FnMut() -> bool) -> Result<Option<T>, ServiceError>,
@@ -202,7 +203,7 @@ fn between_pauses<T>(
     }
 }
 
-/// How it is asked for.
+/// Days and speed of the requests.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     days: u32,
@@ -336,7 +337,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What was asked for longer ago than anything takes never comes.
+    /// Fails for a part that was asked for longer ago than any thaw takes: it never comes.
     fn check_age(&self, part: &Part) -> Result<(), WorkError> {
         match self.archive.under_way_ms(&part.name).map_err(record_error)? {
             Some(since_ms) if since_ms >= UNDER_WAY_MS => {
@@ -365,7 +366,7 @@ impl Attempt<'_> {
         Ok(true)
     }
 
-    /// Whether it is worth trying again, and the wait after the next failure.
+    /// Waits before another try, and returns the wait after the next failure; fails when another try is not worth it.
     fn later(&mut self, error: &VolumeError, wait: Duration) -> Result<Duration, WorkError> {
         if !error.is_retryable() || self.failing >= FAILING_LONGEST {
             return Err(end(error.to_string()));
@@ -377,10 +378,10 @@ impl Attempt<'_> {
     }
 }
 
-/// What became of a batch.
+/// Result of a batch of requests.
 struct Asked<'a> {
     asked: Vec<&'a Part>,
-    /// Whether any request was answered.
+    /// Set once any request was answered.
     answered: bool,
     left: Vec<&'a Part>,
     error: Option<VolumeError>,

@@ -137,7 +137,7 @@ impl VerifyWork {
             control.check()?;
             let id = id.parse::<BackupId>().ok();
             let backup = id.map_or(Ok(None), |id| self.engine.catalog().backup(id))?;
-            // What was deleted meanwhile says nothing any more.
+            // A restore point deleted meanwhile is not unclear any more.
             if backup.map_or(Ok(true), |backup| self.one(&backup, &order.who, control, &mut place.figures))? {
                 place.figures.unclear = place.figures.unclear.saturating_sub(1);
             }

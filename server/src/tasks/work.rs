@@ -1,4 +1,4 @@
-//! What a kind of task does.
+//! The work of a kind of task.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -29,7 +29,7 @@ pub(super) fn normal_options<T: DeserializeOwned + Serialize>(text: &str) -> Res
     serde_json::to_string(&read_options::<T>(text)?).map_err(ServiceError::defect)
 }
 
-/// What one attempt has to do.
+/// Input of one attempt.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     /// As [`Work::check`] returned them.
@@ -92,10 +92,10 @@ pub(crate) struct DefaultSchedule {
 /// So many tasks of a kind that have not ended may have the same value of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Of the options, as [`Work::check`] returns them. Tasks without it are not counted.
+    /// Key of an option, as [`Work::check`] returns them. Tasks without it are not counted.
     pub(crate) option: &'static str,
     pub(crate) unfinished_max: usize,
-    /// What that is, as people call it.
+    /// Noun for the option's value in messages.
     pub(crate) what: &'static str,
 }
 
@@ -114,7 +114,7 @@ pub(crate) trait Work: Send + Sync + fmt::Debug {
         UNFINISHED_TASKS_MAX as usize
     }
 
-    /// Of these there may be even fewer that are for the same: one tenant must not take the places of the others.
+    /// Lower limits for tasks that have an option in common: one tenant must not take the places of the others.
     fn shares(&self) -> &'static [Share] {
         &[]
     }

@@ -150,7 +150,7 @@ fn another_certificate_is_presented_once_its_file_has_it() {
     assert_eq!((certificate.fingerprint(), noted()), (second.fingerprint, second.fingerprint.to_string()));
     assert_eq!(certificate.expires_ms(), second.expires_ms());
     assert_ne!(second.expires_ms(), first.expires_ms());
-    // What signed it was renewed without it.
+    // Another certificate that signed it: its own stays the same.
     let path = folder.path().join(CERTIFICATE_FILE);
     let chain = format!("{}{}", fs::read_to_string(&path).unwrap(), fs::read_to_string(&before).unwrap());
     fs::write(&path, chain).unwrap();

@@ -162,7 +162,7 @@ impl Model {
         self.held.iter().filter(|(_, tenant)| is_own(tenant)).count()
     }
 
-    /// What must hold of a stream that gets a slot.
+    /// Asserts the rules for a stream that gets a slot.
     fn admit(&mut self, number: Number) {
         let place = self.waiting.iter().position(|(waiting, _)| *waiting == number).expect("it waited");
         let (_, tenant) = self.waiting.remove(place);

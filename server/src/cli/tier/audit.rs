@@ -61,7 +61,7 @@ pub(super) fn run(args: &AuditArgs) -> Result<ExitCode, Failure> {
     let audited = audit(&engine, &tiers, place, clock.now_ms(), &mut told);
     told.ticker.end();
     let report = audited?.ok_or_else(|| Failure::new(ErrorCode::Internal, "it was stopped"))?;
-    // What was found missing is copied again now, not by the next server.
+    // Blobs found missing are copied again now, not by the next server.
     let settled = if report.figures.copied_again > 0 { tiers.settle() } else { Ok(()) };
     engine.shutdown()?;
     show(args, &report, &told.lines);
@@ -126,7 +126,7 @@ impl AuditSteering for Told {
     fn at(&mut self, _: &AuditPlace) {}
 }
 
-/// What is wrong with objects, as far as it was not put right.
+/// Objects with flaws that were not repaired: their number, and the first of them.
 pub(super) struct Flaws {
     count: u64,
     first: Vec<(BlobName, Flaw, i64)>,

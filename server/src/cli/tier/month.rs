@@ -1,4 +1,4 @@
-//! What a bucket was used for in a month, what that costs, and what lies in which storage class.
+//! Usage of a bucket in a month, its cost, and the content of each storage class.
 
 use holdfast_tiers::prices::{AS_OF, REGION};
 use holdfast_tiers::{ClassTotals, is_archive};
@@ -36,7 +36,7 @@ fn thaws_as_json(month: &Month) -> Value {
     month.all_thaws().map(as_json).collect()
 }
 
-/// What was asked of the archive.
+/// Prints the month's requests to the archive.
 fn show_archive(month: &Month) {
     let name = &month.name;
     for (class, speed, thawed) in month.all_thaws() {

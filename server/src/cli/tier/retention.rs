@@ -1,4 +1,4 @@
-//! What `tier status` says of retention in the bucket.
+//! Retention in the bucket, as `tier status` shows it.
 
 use holdfast_engine::clock::utc_text;
 use holdfast_tiers::{Record, RetentionTotals};
@@ -9,7 +9,7 @@ use crate::cli::out;
 use crate::config::S3ObjectLock;
 use crate::repository::record_error;
 
-/// See the module's text.
+/// Retention in the bucket.
 pub(super) struct Retention {
     mode: S3ObjectLock,
     totals: RetentionTotals,

@@ -28,7 +28,7 @@ pub(super) struct Message {
     pub(super) room: OwnedSemaphorePermit,
 }
 
-/// What goes from the line to the engine.
+/// An item on its way from the connection to the engine.
 #[derive(Debug)]
 pub(super) enum Item {
     /// With what to drop when the engine is done with a message that has an order.
@@ -45,7 +45,7 @@ pub(super) struct InHand(#[expect(dead_code, reason = "only how many there are m
 #[derive(Debug)]
 pub(super) struct Intake {
     state: Mutex<State>,
-    /// Of the stream itself, in bytes.
+    /// Free room of the stream itself, in bytes.
     room: Arc<Semaphore>,
     /// All of that room.
     capacity: watch::Sender<u32>,

@@ -39,10 +39,10 @@ use crate::limits::{CALLS_PER_TOKEN_MAX, RESERVED_FOR_STRANGERS, TOKEN_SHARE};
 /// The other half is for everything else.
 const LANES_SHARE: usize = 2;
 
-/// What is left is offered to so many.
+/// One stream is offered at most this part of the lanes that are left: a quarter.
 const OFFER_SHARE: usize = 4;
 
-/// What a stream is told about its lanes.
+/// Offer of lanes to a stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) lanes_max: u32,

@@ -62,7 +62,7 @@ pub(super) fn unknown_kind() -> ServiceError {
     ServiceError::invalid("the message is of a kind this server does not know; update the server")
 }
 
-/// What tonic says about a message it could not read, in our words where the agent is at fault.
+/// Maps tonic's error for a message it could not read, in our words where the agent is at fault.
 pub(super) fn line_error(status: &Status) -> ServiceError {
     match status.code() {
         tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {

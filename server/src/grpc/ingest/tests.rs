@@ -12,7 +12,7 @@ use crate::activity::streams::{StreamKind, StreamLimits, Streams};
 use crate::grpc::bounds::{CONTROL_QUEUE_BYTES, INGEST_QUEUE_BYTES, INGEST_QUEUE_MESSAGES};
 use crate::limits::ORDER_PATIENCE;
 
-/// What a disk of a test does with a message.
+/// Handler of a test's disk for one message.
 type Handle = Box<dyn Fn(&Kind) -> Result<Option<v1::IngestResponse>, ServiceError> + Send>;
 
 struct TestDisk {
@@ -49,7 +49,7 @@ impl Disk for TestDisk {
     }
 }
 
-/// Of a stream without lanes.
+/// Arrivals of a stream without lanes.
 fn arrivals() -> Arrivals {
     let (intake, items) = Intake::new();
     Arrivals { intake, items, offer: Offer::default() }
@@ -203,7 +203,7 @@ async fn a_stream_without_messages_ends() {
     assert_eq!((error.code, begun.elapsed()), (ErrorCode::Unavailable, crate::limits::INGEST_IDLE));
 }
 
-/// What ends a stream whose first message never comes, and whose engine is never behind.
+/// Asserts that a stream ends whose first message never comes, and whose engine is never behind.
 async fn ends_for_the_first(
     messages: impl Stream<Item = Result<v1::IngestRequest, Status>> + Unpin,
     intake: &Intake,

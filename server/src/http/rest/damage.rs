@@ -1,4 +1,4 @@
-//! What cannot be restored, named by VM, restore point, disk and byte range.
+//! Data that cannot be restored, named by VM, restore point, disk and byte range.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which rows of compression details: the parameters several endpoints share.
+//! Filter for rows of compression details: the parameters several endpoints share.
 
 use holdfast_engine::catalog::token::Action;
 use holdfast_engine::catalog::{DetailFilter, RowStatus};
@@ -8,7 +8,7 @@ use crate::auth::Caller;
 use crate::error::ServiceError;
 use crate::http::query::{id, name, search, text, time};
 
-/// What [`detail_query`] collects.
+/// Parameters that [`detail_query`] collects.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     pub(super) namespace: Option<String>,

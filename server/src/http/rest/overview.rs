@@ -1,4 +1,4 @@
-//! What is protected, what it costs, and what was written recently.
+//! Overview: protected data, its cost, and recent writes.
 
 use axum::Json;
 use axum::extract::State;

@@ -49,7 +49,7 @@ pub(super) fn told((task, lines): (TaskRecord, Vec<catalog::TaskLine>)) -> Task 
     }
 }
 
-/// What a kind wrote as JSON; empty when it wrote nothing.
+/// JSON object that a kind of task wrote; empty when it wrote nothing.
 pub(super) fn object(text: &str) -> Map<String, Value> {
     serde_json::from_str(text).unwrap_or_default()
 }

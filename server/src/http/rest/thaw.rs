@@ -1,4 +1,4 @@
-//! What of a restore point lies in the archive, what bringing it back costs, and doing it.
+//! Data of restore points in the archive, the cost of thawing it, and thawing it.
 
 use std::sync::Arc;
 use std::time::Duration;

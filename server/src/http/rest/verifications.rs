@@ -1,4 +1,4 @@
-//! What agents found when they read restore points back.
+//! Verifications: results of agents that read restore points back.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::http::ndjson::{self, Takes};
 use crate::http::query::{AsLines, At, Body, id};
 use crate::reading;
 
-/// How the audit log has a report by who may not have what it is about.
+/// Action in the audit log: a report about a restore point that the caller may not have.
 const REFUSED: &str = "backup.verify-refused";
 
 /// Record what reading a restore point back found

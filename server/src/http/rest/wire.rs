@@ -1,4 +1,4 @@
-//! What several answers have in common, and the form of times in them.
+//! Types that several answers share, and the form of times in them.
 
 pub(super) use holdfast_proto::api::Items;
 use holdfast_proto::details::Totals;

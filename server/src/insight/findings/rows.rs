@@ -19,7 +19,7 @@ pub(crate) fn of_row(row: &DetailRow) -> Option<Finding> {
     (row.retried_post_lc > 0).then(|| finding(&retried, subject(row), row.finished_ms))
 }
 
-/// How a disk compares with its own past.
+/// Comparison of a disk with its own past.
 #[derive(Debug, Default)]
 pub(crate) struct DiskPast {
     /// Runs that `usual` is taken over, or that there are where there is too little to say.
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(DiskPast::of(&done(8000), &[]).finding, None);
     }
 
-    /// What failed counts once it was made up for.
+    /// Failed rows count only once they were made up for.
     #[test]
     fn failed_rows_are_no_past() {
         let mut rows = past(10);

@@ -1,5 +1,5 @@
-//! What is usual of a VM or job: robust statistics over its past runs, on a log scale, by the time of the week where there is
-//! enough of it.
+//! Usual figures of a VM or job: robust statistics over its past runs, on a log scale, by the time of the week where
+//! there is enough of it.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,7 @@ const NEW_TIMES: f64 = 5.0;
 /// Where the time of the week is not known yet, the largest run before counts as usual: out of line is so many times that.
 const NEW_TIMES_LARGEST: f64 = 4.0;
 
-/// What was reached this often has a rhythm, of weeks that move with holidays, or of months: it counts as the largest.
+/// An amount reached this often recurs, by weeks that move with holidays, or by months: it counts as the largest.
 const RECURRING: usize = 3;
 
 /// Several runs in a row are out of line at fewer times the usual new bytes, but more than ever.
@@ -67,14 +67,15 @@ const LOCAL_SHARE_IN_A_ROW: f64 = 0.9;
 const LOCAL_SHARE_OF_WORST: f64 = 0.85;
 const LOCAL_SHARE_OF_WORST_IN_A_ROW: f64 = 0.97;
 
-/// What changed deduplicates at all when at least this share of it did in each run before; it no longer does at a quarter of that.
+/// Changed data deduplicates at all when at least this share of it did in each run before; it no longer does at a
+/// quarter of that.
 const DUP_MIN: f64 = 0.1;
 const DUP_SHARE: f64 = 0.25;
 
 /// Past runs of a VM, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
-    /// Those that were as usual.
+    /// Runs that were as usual.
     runs: VecDeque<RunSums>,
     /// Logarithms of the new bytes of single runs that were not.
     peaks: VecDeque<f64>,
@@ -106,7 +107,7 @@ struct Limit {
     in_a_row: f64,
 }
 
-/// How a run compares: out of line alone, or if it is one of several in a row.
+/// Comparison of a run with the past: out of line alone, or only as one of several in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Compared {
     InLine,

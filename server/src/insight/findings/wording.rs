@@ -21,7 +21,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) vm: &'a str,
 }
 
-/// What was found, in words as of `now_ms`.
+/// Puts a finding into words as of `now_ms`.
 pub(crate) fn finding(found: &Found, subject: Subject<'_>, now_ms: i64) -> Finding {
     let Subject { namespace, job, vm } = subject;
     let name = if vm.is_empty() { job.to_owned() } else { format!("{job}/{vm}") };

@@ -26,7 +26,7 @@ const STALE_MS: i64 = 26 * 3_600_000;
 /// rest is missing.
 const RUN_PAGES_MAX: u64 = 10;
 
-/// What one label's jobs add up to.
+/// Sums over the jobs of one label.
 #[derive(Debug, Default)]
 struct Job {
     runs: u64,
@@ -45,7 +45,7 @@ struct Job {
     times_worse: Option<f64>,
 }
 
-/// What one label's namespaces add up to.
+/// Sums over the namespaces of one label.
 #[derive(Debug, Default)]
 struct Namespace {
     vms: u64,
@@ -61,7 +61,7 @@ struct Namespace {
     quota_limit: [Option<u64>; 4],
 }
 
-/// What quotas are called in labels, in the order of the catalog.
+/// Names of quotas in labels, in the order of the catalog.
 const QUOTAS: [&str; 4] = ["stored_bytes", "protected_bytes", "restore_points", "sessions_per_day"];
 
 /// Runs of the last day.

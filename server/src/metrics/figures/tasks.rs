@@ -7,7 +7,7 @@ use super::super::exposition::Samples;
 use super::super::names as n;
 use crate::error::ServiceError;
 
-/// What reclaim says of a round; other kinds, and versions that say less, leave it out.
+/// Figures of a reclaim round; other kinds, and versions that say less, leave them out.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ReclaimFigures {

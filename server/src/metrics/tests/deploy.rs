@@ -93,7 +93,7 @@ fn the_dashboard_asks_for_metrics_that_exist() {
     // A gauge that begins with a job's first full never grew by it.
     assert!(queries.iter().all(|query| !query.contains("delta(")), "increase of a counter");
     let used: BTreeSet<&str> = queries.into_iter().flat_map(check_query).collect();
-    // What it is there to show.
+    // Metrics that it is there to show.
     for needed in [
         "holdfast_protected_bytes",
         "holdfast_recorded_post_lc_bytes",
@@ -123,7 +123,7 @@ fn the_dashboard_works_with_any_data_source() {
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         let place = &panel["gridPos"];
         assert!(place["x"].as_u64().unwrap() + place["w"].as_u64().unwrap() <= 24, "{place}");
-        // Of all values, or column by column.
+        // A unit for all values, or column by column.
         let united = !texts(panel, "unit").is_empty() || texts(panel, "id").contains(&"unit");
         assert!(united, "{} has a unit", panel["title"]);
     }

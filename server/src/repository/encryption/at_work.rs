@@ -17,7 +17,7 @@ use crate::error::ServiceError;
 use crate::files;
 use crate::repository::encryption::{KeySource, refused, table_error, unlock};
 
-/// What to do about a repository that a lost file would lose.
+/// Advice for a repository that a lost file would lose.
 pub(crate) const NO_KIT: &str = "no recovery kit was exported: when the key file is lost, all backups are. Run \
                                  'holdfast-server key export-kit'";
 
@@ -37,7 +37,7 @@ pub(crate) fn wants_kit(table: &KeyTable) -> bool {
 pub struct Encryption {
     keys: Arc<Keys>,
     conversion: Arc<Conversion>,
-    /// What opens the keys at a start.
+    /// Source of the secret that opens the keys at a start.
     source: KeySource,
 }
 
@@ -84,7 +84,7 @@ impl Encryption {
         Ok(())
     }
 
-    /// What encrypts all that is not, or not with today's keys.
+    /// Encrypts blobs that are plain, or not encrypted with today's keys.
     pub(crate) const fn conversion(&self) -> &Arc<Conversion> {
         &self.conversion
     }
@@ -94,7 +94,7 @@ impl Encryption {
         self.keys.with_table(|table| table.key().to_string())
     }
 
-    /// What an administrator should do.
+    /// Advice for the administrator, if any.
     pub(crate) fn reminder(&self) -> Option<&'static str> {
         self.keys.with_table(wants_kit).then_some(NO_KIT)
     }
@@ -125,7 +125,7 @@ impl Encryption {
                     .map_err(|error| Refused(refused(error)))?;
                 let slots = keys.rotate_repository_key(&[NewSlot::new(secret, &label)], now_ms, random);
                 let slots = slots.map_err(|error| Refused(refused(error)))?;
-                // What replaces the one that opened it is not gone.
+                // The slot that replaces the one that opened it is not gone.
                 let slots = slots.into_iter().filter(|slot| slot.label != label).collect();
                 Ok::<_, Refused>(Shredded {
                     keys: gone,
@@ -140,14 +140,14 @@ impl Encryption {
     }
 }
 
-/// What is gone for good.
+/// Keys and slots that are gone for good.
 #[derive(Debug)]
 pub(crate) struct Shredded {
     pub(crate) keys: Vec<DataKeyId>,
     /// The repository key that was replaced.
     pub(crate) before: RepositoryKeyId,
     pub(crate) repository_key: String,
-    /// What opened the one before only.
+    /// Slots that opened only the key before.
     pub(crate) slots: Vec<SlotInfo>,
 }
 

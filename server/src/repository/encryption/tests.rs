@@ -1,4 +1,4 @@
-//! What is opened, made and refused.
+//! Opening, making and refusing keys.
 
 use std::fs;
 
@@ -98,7 +98,7 @@ fn a_volume_is_encrypted_when_asked_for_and_stays_so() {
     assert!(error.message.contains(&id(1).to_string()) && error.message.contains(&id(2).to_string()));
 }
 
-/// What is there stays readable, and a key file that is there is taken.
+/// Existing data stays readable, and an existing key file is used.
 #[test]
 fn a_volume_with_data_is_encrypted_from_now_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ fn an_older_table_is_refused_until_it_is_accepted() {
     at_work::accept(folder.path(), &table(&memory)).unwrap();
     recovered(&raw, &settings, None, &clock()).unwrap();
     around(&raw, id(1), &settings, false, &clock()).unwrap();
-    // What is remembered of another repository says nothing.
+    // A table remembered of another repository says nothing.
     let (_, other) = self::memory();
     around(&other, id(2), &settings, false, &clock()).unwrap();
 }
@@ -301,7 +301,7 @@ fn a_reminder_ends_with_a_kit() {
     }
 }
 
-/// What a command makes of the table of keys.
+/// Change that a command makes to the table of keys.
 type Change = fn(&mut OpenKeys, &KeySource);
 
 fn rotate(open: &mut OpenKeys, source: &KeySource) {
@@ -366,7 +366,7 @@ fn keys_change_while_a_server_runs_and_a_crash_at_any_write_loses_nothing() {
                 let faulty = Arc::new(FaultyVolume::new(start.snapshot()));
                 faulty.crash_at(CrashPoint { after_mutations: crash, in_flight });
                 let raw: Arc<dyn Volume> = Arc::clone(&faulty) as Arc<dyn Volume>;
-                // What a start remembers is of the table before.
+                // A start remembers the table before.
                 at_work::accept(folder.path(), &before).unwrap();
                 let (volume, at_work) = super::around(&raw, id(1), &settings, false, &clock()).unwrap();
                 let taken = at_work.unwrap().take_over(before.sequence(), &after.encode());

@@ -1,4 +1,4 @@
-//! What is lost, what comes back, and what is refused.
+//! Losses, what comes back, and refusals.
 
 use holdfast_engine::catalog::token::Role;
 use holdfast_engine::catalog::{Catalog, TokenSpec};
@@ -207,7 +207,7 @@ fn the_backup_of_a_server_comes_back_with_its_certificate() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&to), mode(&to.join(KEY_FILE))), (0o700, 0o600));
     assert!(fs::read_to_string(to.join("config.toml")).unwrap().contains("data_dir = "));
-    // What the server was told by flags or a file, the command need not be told again.
+    // The command need not be told again the settings that the server got by flags or a file.
     let given = Given::default().with("data_dir", Some(folder.path())).unwrap();
     let given = given.with("lease_secs", Some(77)).unwrap();
     snapshot::keep_settings(&resolve(&given, None, &|_| None).unwrap()).unwrap();

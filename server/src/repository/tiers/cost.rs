@@ -1,5 +1,5 @@
-//! What a bucket costs, by the price list: of requests that were counted, and of what was kept for as long as it was, each in
-//! its storage class.
+//! Cost of a bucket, by the price list: of requests that were counted, and of bytes for as long as they were kept, each
+//! in its storage class.
 //!
 //! Not in it: taxes and contracts, what leaves Amazon's network, and what is removed earlier than its class wants it to be.
 
@@ -14,7 +14,7 @@ const OBSERVED_MIN_MS: i64 = 86_400_000;
 /// As prices of copies that can be read count.
 const THAWED_MONTH_DAYS: u128 = 30;
 
-/// What something costs, by what is paid for.
+/// Cost, by what is paid for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) storage: Dollars,
@@ -32,13 +32,13 @@ impl Cost {
     }
 }
 
-/// What lies in a storage class costs.
+/// Cost of the objects in a storage class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClassCost {
     pub(crate) class: String,
     /// Since counting began.
     pub(crate) so_far: Dollars,
-    /// What lies there now, for a whole month.
+    /// Cost of its present content for a whole month.
     pub(crate) keeping: Dollars,
 }
 
@@ -64,7 +64,7 @@ fn keeping(prices: &ClassPrices, kept: &Kept, month_ms: u64) -> Dollars {
         + ClassPrices::standard().gb_month.for_byte_ms(standard, month_ms)
 }
 
-/// What was thawed; `None`: a price is not known.
+/// Cost of thawed objects; `None`: a price is not known.
 pub(crate) fn thawing(class: &str, speed: &str, thawed: &Thawed) -> Option<Dollars> {
     let asked = ClassPrices::of(class)?.thawing(Thaw::named(speed)?, thawed.objects, thawed.bytes)?;
     let days = u64::try_from(thawed.byte_days.div_ceil(THAWED_MONTH_DAYS)).unwrap_or(u64::MAX);
@@ -113,7 +113,7 @@ fn asked(month: &Month, usual: &ClassPrices) -> Option<Cost> {
     Some(Cost { storage: Dollars::default(), requests, reading, thawing: thaws?.into_iter().sum() })
 }
 
-/// Of a month as of `now_ms`; what is put is of the class `usual`. `None`: the prices of a class are not known.
+/// Cost of a month as of `now_ms`; new objects are of the class `usual`. `None`: the prices of a class are not known.
 pub(crate) fn cost(month: &Month, now_ms: i64, usual: &str) -> Option<MonthCost> {
     let usual = ClassPrices::of(usual)?;
     let span = Span::of(now_ms).filter(|span| span.name == month.name)?;
@@ -212,7 +212,7 @@ mod tests {
             [("DEEP_ARCHIVE", Dollars(0), deep), ("STANDARD", Dollars(1_150_000_000), Dollars(920_000_000))];
         assert_eq!(classes, expected);
         assert_eq!(found.keeping, deep + Dollars(920_000_000));
-        // What was thawed is not thawed again.
+        // Thawed objects are not thawed again.
         let by_end = found.by_end.unwrap();
         assert_eq!((by_end.thawing, by_end.requests), (thawing, Dollars(202_000_000)));
         let kept = Dollars(1_150_000_000 + 460_000_000) + Dollars(deep.0.div_ceil(2));

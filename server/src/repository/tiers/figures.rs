@@ -22,12 +22,12 @@ const KEEP: Duration = Duration::from_secs(5);
 /// And longer when it took long, so that it takes at most one part in this many of the time.
 const SHARE: u32 = 20;
 
-/// What the settings say that figures depend on.
+/// Settings that figures depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Storage class of what is put.
     pub(crate) class: String,
-    /// Whether the prices are those of who keeps it.
+    /// Set if the prices are those of the bucket's provider.
     pub(crate) is_amazon: bool,
     /// Days after which containers are moved, and the share of the volume up to which.
     pub(crate) moving: Option<(u32, u8)>,
@@ -52,7 +52,7 @@ impl Plan {
     }
 }
 
-/// What was found some time ago.
+/// A cached value, with when it was found and how long that took.
 #[derive(Debug)]
 struct Found<T> {
     at: Instant,
@@ -61,14 +61,14 @@ struct Found<T> {
     value: T,
 }
 
-/// What lies in the bucket, what is to go included.
+/// Content of the bucket, objects to be removed included.
 #[derive(Debug, Clone)]
 pub(crate) struct Totals {
     pub(crate) kinds: Vec<KindTotals>,
     pub(crate) classes: Vec<ClassTotals>,
 }
 
-/// See the module's text.
+/// Cached figures of a bucket.
 #[derive(Debug)]
 pub(super) struct Figures {
     totals: Mutex<Option<Found<Totals>>>,
@@ -77,7 +77,7 @@ pub(super) struct Figures {
     usage: Mutex<Counting>,
 }
 
-/// What was used, and what of that was asked by this process.
+/// Usage of the bucket, and the requests of this process that are counted in it.
 #[derive(Debug)]
 struct Counting {
     usage: Usage,
@@ -126,7 +126,7 @@ impl Figures {
     }
 }
 
-/// What lies in the bucket.
+/// Content of the bucket.
 ///
 /// # Errors
 /// The record's.
@@ -134,7 +134,7 @@ pub(crate) fn totals(record: &Record, plan: &Plan) -> Result<Totals, RecordError
     Ok(Totals { kinds: record.totals()?, classes: record.class_totals(&plan.class)? })
 }
 
-/// What was used, as the last process wrote it down.
+/// Usage, as the last process wrote it down.
 ///
 /// # Errors
 /// The record's.
@@ -143,7 +143,7 @@ pub(crate) fn read_usage(record: &Record) -> Result<Option<Usage>, RecordError> 
 }
 
 impl Tiers {
-    /// What lies in the bucket. Blocks.
+    /// Content of the bucket. Blocks.
     ///
     /// # Errors
     /// The record's.
@@ -151,12 +151,12 @@ impl Tiers {
         Ok(recent(&self.figures.totals, now_ms, || totals(self.copies.record(), &self.plan))?.0)
     }
 
-    /// What was asked of the bucket since the process began.
+    /// Requests to the bucket since the process began.
     fn asked(&self) -> Asked {
         Asked { requests: self.requests(), archive: self.archive.asked() }
     }
 
-    /// What lies where, and when that was found. Blocks.
+    /// Places of the blobs of each kind, and when they were found. Blocks.
     ///
     /// # Errors
     /// When the data folder cannot be listed.
@@ -165,7 +165,8 @@ impl Tiers {
         found.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))
     }
 
-    /// Whether containers may lie in the bucket alone: some were moved there, or the data folder was made of it. Blocks.
+    /// Returns true if containers may lie in the bucket alone: some were moved there, or the data folder was made of
+    /// it. Blocks.
     ///
     /// # Errors
     /// When the data folder cannot be listed.
@@ -174,7 +175,7 @@ impl Tiers {
         found.map_err(|error| ServiceError::new(ErrorCode::Internal, error.to_string()))
     }
 
-    /// What was used this month, up to now. Blocks.
+    /// Usage of this month, up to now. Blocks.
     ///
     /// # Errors
     /// The record's.
@@ -188,7 +189,7 @@ impl Tiers {
         Ok(counting.usage.clone())
     }
 
-    /// What this month costs; `None`: the prices of a class are not known.
+    /// Cost of this month; `None`: the prices of a class are not known.
     ///
     /// # Errors
     /// The record's.
@@ -197,7 +198,7 @@ impl Tiers {
         Ok(cost(&usage.month, now_ms, &self.plan.class))
     }
 
-    /// What was used, to be written down if requests were made since it was last.
+    /// Usage to be written down, if requests were made since it was last.
     pub(super) fn unwritten(&self, now_ms: i64) -> Result<Option<(&'static str, String)>, RecordError> {
         if self.figures.usage.lock().written == self.asked() {
             return Ok(None);

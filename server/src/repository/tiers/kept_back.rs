@@ -1,4 +1,5 @@
-//! What the last round of reclaim kept out of the archive, in the record: for reports, also while no server runs.
+//! Containers that the last round of reclaim kept out of the archive, in the record: for reports, also while no server
+//! runs.
 
 use holdfast_tiers::{Record, RecordError};
 use serde::{Deserialize, Serialize};
@@ -8,13 +9,13 @@ use super::Tiers;
 /// Under this key.
 const KEPT_BACK: &str = "kept_back";
 
-/// See the module's text.
+/// Containers that the last round of reclaim kept out of the archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptBack {
     pub(crate) at_ms: i64,
     pub(crate) containers: u64,
     pub(crate) bytes: u64,
-    /// Of the archive.
+    /// Storage class of the archive.
     pub(crate) class: String,
     /// For which the class is paid at least.
     pub(crate) minimum_days: u32,
@@ -32,7 +33,7 @@ impl Tiers {
     /// # Errors
     /// The record's.
     pub(crate) fn note_kept_back(&self, kept_back: &KeptBack) -> Result<(), RecordError> {
-        // Of numbers and a short text: it has a JSON form.
+        // Made of numbers and a short text: it has a JSON form.
         let text = serde_json::to_string(kept_back).unwrap_or_default();
         self.copies.record().say(&[(KEPT_BACK, text)])
     }

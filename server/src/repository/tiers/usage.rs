@@ -1,5 +1,5 @@
-//! What a bucket is used for in a month: requests, bytes sent and received, what is kept there for how long in which storage
-//! class, and what was asked of the archive.
+//! Usage of a bucket in a month: requests, bytes sent and received, objects kept in each storage class and for how
+//! long, and requests to the archive.
 //!
 //! It is written into the record with the state of the copies, whenever a request was made: at most once a second, and not
 //! at all while nothing happens, because what is kept is counted for all the time until the next look. A crash loses what was
@@ -75,7 +75,7 @@ pub(crate) struct Kept {
     pub(crate) byte_ms: u128,
 }
 
-/// What was asked to be thawed, of one storage class at one speed.
+/// Objects that were asked to be thawed, of one storage class at one speed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Thawed {
     pub(crate) objects: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Month {
     pub(crate) changes: BTreeMap<String, u64>,
 }
 
-/// What was asked of the bucket since the last count.
+/// Requests to the bucket since the last count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) requests: Requests,
@@ -113,7 +113,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What was asked since `earlier`, which is of the same process.
+    /// Requests since `earlier`, which is of the same process.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             requests: self.requests.since(&earlier.requests),
@@ -174,7 +174,7 @@ impl Month {
         }
     }
 
-    /// What was kept at the last look was kept until now.
+    /// Counts what was kept at the last look as kept until now.
     fn pass(&mut self, now_ms: i64) {
         let ms = u128::from(elapsed(self.until_ms, now_ms));
         for kept in self.classes.values_mut() {
@@ -197,7 +197,7 @@ impl Month {
         }
     }
 
-    /// What was asked to be thawed: storage class, speed (as requests of S3 name it), and how much.
+    /// Requests to thaw: storage class, speed (as requests of S3 name it), and amount.
     pub(crate) fn all_thaws(&self) -> impl Iterator<Item = (&str, &str, &Thawed)> {
         self.thaws.iter().flat_map(|(class, speeds)| {
             speeds.iter().map(move |(speed, thawed)| (class.as_str(), speed.as_str(), thawed))
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(usage.month.requests, requests(3));
     }
 
-    /// What changes its class is kept in the old one until then, and in the new one from then on.
+    /// An object that changes its class is kept in the old one until then, and in the new one from then on.
     #[test]
     fn each_class_is_counted_for_the_time_in_which_something_lay_in_it() {
         let begin = at("2026-11-10T00:00:00Z");

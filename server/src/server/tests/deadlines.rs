@@ -14,7 +14,7 @@ use crate::limits::IDLE_DEADLINE;
 /// Twice the longest deadline of those below.
 const LONG_ENOUGH: Duration = Duration::from_secs(80);
 
-/// What the machine may take to do what a deadline brings about. Only a test that fails waits for it.
+/// Longest time for the machine to do what a deadline brings about. Only a test that fails waits for it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 const STEP: Duration = Duration::from_millis(250);

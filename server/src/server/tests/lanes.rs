@@ -85,7 +85,7 @@ impl LaneEnd {
     }
 }
 
-/// What happened left the session in order: the rest of the disk can be sent, without lanes, and committed.
+/// Asserts that the session is in order: the rest of the disk can be sent, without lanes, and committed.
 async fn assert_goes_on(client: &Client, session: &str) {
     let control = Control::open(client, session).await;
     let accepted = &control.opened.accepted;
@@ -151,7 +151,7 @@ async fn a_lane_is_opened_only_for_an_open_stream_of_ones_own() {
     // Not with a message that is no OpenLane.
     let message = v1::LaneRequest { order: 1, kind: Some(LaneKind::Extents(zero(0))) };
     assert_eq!(code(lane_beginning_with(&admin, message).await.map(drop)), ErrorCode::Invalid);
-    // As many as were offered, and no more.
+    // All that were offered, and no more.
     let mut lanes = Vec::new();
     for _ in 0..control.opened.lanes_max {
         lanes.push(lane(&admin, &session, 0, stream).await.unwrap());
@@ -234,7 +234,7 @@ async fn a_lane_that_ends_early_is_a_lost_connection() {
         (ErrorCode::Unavailable, true),
         "{message}"
     );
-    // What came before in order was accepted.
+    // Extents before it, in order, were accepted.
     let control = Control::open(&admin, &session).await;
     assert_eq!(control.opened.accepted, [v1::ExtentRange { first: 0, count: 1 }]);
     drop(control);
@@ -291,7 +291,7 @@ async fn misbehave(client: Client, vm: String, how: usize) {
     let session = client.start("", &vm).await.unwrap().session_id;
     let control = Control::open(&client, &session).await;
     let mut lanes = Vec::new();
-    // As many as it gets: others have some.
+    // All that it gets: others have some.
     while let Ok(lane) = lane(&client, &session, 0, control.opened.stream).await {
         lanes.push(lane);
     }
@@ -316,7 +316,7 @@ async fn misbehave(client: Client, vm: String, how: usize) {
         drop(lane.messages.send(v1::LaneRequest { order, kind: Some(kind) }).await);
     }
     if how < 4 {
-        // Those that got no lanes finish twice what is not complete.
+        // Streams that got no lanes finish twice what is not complete.
         for _ in 0..2 {
             drop(control.messages.send(v1::IngestRequest { order: 1, ..ingest::finish() }).await);
         }

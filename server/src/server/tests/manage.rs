@@ -55,7 +55,7 @@ async fn call(fixture: &Fixture, token: &str, name: &str, backup: &str, vm: &str
         "run dry" => return run(true).await,
         "run" => return run(false).await,
         "freed" => ("POST", "restore-points/freed", of(backup, ("without_bytes", json!(true)))),
-        // What is not there: who may delete is told so.
+        // A missing restore point: callers who may delete are told so.
         "delete" => ("POST", "restore-points/delete", of("01ARZ3NDEKTSV4RRFFQ69G5FAV", reason())),
         "forget dry" => ("POST", "restore-points/forget", forget(true)),
         "forget" => ("POST", "restore-points/forget", forget(false)),

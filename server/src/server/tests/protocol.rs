@@ -133,7 +133,7 @@ async fn bad_streams_end_with_a_reason_and_leave_the_session() {
     admin.ingest(tokio_stream::iter(messages)).await.unwrap();
     admin.commit(&session).await.unwrap();
 
-    // What the engine refuses ends the disk for good.
+    // A refusal by the engine ends the disk for good.
     let session = admin.start("", "vm").await.unwrap().session_id;
     let twice = vec![ingest::open(&session, 0), ingest::open(&session, 0)];
     assert_eq!(ends(twice).await, ErrorCode::Invalid, "opened twice");

@@ -1,4 +1,4 @@
-//! Whether backups are accepted: what the server says of it, and to whom.
+//! Readiness: what the server says of it, and to whom.
 
 use holdfast_engine::clock::ManualClock;
 

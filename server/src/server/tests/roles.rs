@@ -34,7 +34,7 @@ impl Rpc {
         matches!(self, Start | ParentDigests | Ingest | KeepAlive | Commit | Abort)
     }
 
-    /// What a token of another namespace is told.
+    /// Error for a token of another namespace; `None`: the call succeeds.
     fn foreign(self) -> Option<ErrorCode> {
         match self {
             // Aborting a session that does not exist succeeds.

@@ -1,4 +1,4 @@
-//! What the clock starts.
+//! Tasks that the clock starts.
 
 use super::*;
 

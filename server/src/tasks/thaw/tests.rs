@@ -18,7 +18,7 @@ const CLASS: &str = "GLACIER";
 const MINUTE_MS: i64 = 60_000;
 const DAY: i64 = 24 * 60 * MINUTE_MS;
 
-/// What the bucket does with what it is asked to thaw.
+/// Behaviour of the bucket when it is asked to thaw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// It has it at the next look, for so long.
@@ -78,7 +78,7 @@ impl RemoteVolume for Bucket {
             _ => Thawed::No,
         };
         let class = state.class.contains(name).then(|| CLASS.to_owned());
-        // Of the same content whatever is asked.
+        // The same content whatever is asked.
         let checksum = Some(BlobChecksum::Crc32c(1));
         Ok(RemoteLook {
             len,

@@ -1,5 +1,4 @@
-//! What is kept and what goes: restore points that are deleted, locked and held (`points`), and retention policies
-//! (`policies`).
+//! Retention: restore points that are deleted, locked and held (`points`), and retention policies (`policies`).
 
 pub(super) mod points;
 pub(super) mod policies;

@@ -23,7 +23,7 @@ use crate::retention::choice;
 use crate::retention::plan::in_force;
 use crate::retention::run::delete_free;
 
-/// What keeps a restore point from being deleted: until when it is locked, and its hold.
+/// The lock's end and the hold that keep a restore point from being deleted.
 pub(in crate::http::rest) fn kept_by(
     lock: &RetentionLock,
     lock_time_ms: Option<i64>,

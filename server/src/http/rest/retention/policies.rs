@@ -278,7 +278,7 @@ async fn carried_out(
                 told?;
                 return lines.send(&RunPart::Run(run));
             }
-            // What was deleted is told, and then what cut the run short.
+            // Deletions are reported first, then the error that cut the run short.
             lines.finish(&RunPart::Run(run))?;
             told.and_then(|()| lines.check())
         };

@@ -1,4 +1,4 @@
-//! What the last audit of a bucket said, and what is not as it should be there.
+//! The last audit of a bucket, and the flaws that are known there.
 
 use holdfast_tiers::Record;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::error::ServiceError;
 use crate::http::rest::wire::time;
 use crate::repository::{last_audit, record_error};
 
-/// Of what is wrong, so much is named.
+/// Flaws named in an answer, at most.
 const FLAWS_NAMED: u32 = 20;
 
 /// What audits and readers found in the bucket

@@ -1,4 +1,4 @@
-//! What a bucket was used for in a month, and what that costs.
+//! Usage of a bucket in a month, and its cost.
 
 use holdfast_s3::RequestKind;
 use serde::Serialize;

@@ -56,8 +56,8 @@ pub(crate) struct Run {
     pub(crate) status: Status,
 }
 
-/// What really happened. `more_*` are of the run `rows[run]` in which it begins, against the same
-/// night without the event; for first fulls (and clones) that is the whole run.
+/// An event as it really happened. `more_*` are of the run `rows[run]` in which it begins, against the same night
+/// without the event; for first fulls (and clones) that is the whole run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: Loud,

@@ -33,7 +33,7 @@ fn runs(life: &Life) -> impl Iterator<Item = Option<RunSums>> {
     })
 }
 
-/// What is found of each row. Attempts in vain are found where there were some.
+/// Finding for each row. Attempts in vain are found where there were some.
 fn found(life: &Life) -> Vec<Option<Found>> {
     let mut detector = Detector::default();
     let take = |run: Option<RunSums>| detector.take(&run?).filter(|found| found.kind != FindingKind::Retried);

@@ -20,7 +20,7 @@ async fn there_is_no_page_and_no_path_without_a_route() {
         assert_eq!((answer.status, answer.problem().as_str()), (404, "unsupported"), "{path}");
         assert!(answer.text().contains("different versions"), "{}", answer.text());
     }
-    // What is not below /api is a call of gRPC.
+    // A path outside /api is a call of gRPC.
     for path in PAGES {
         let answer = fixture.open_as_agent(Ask::new("GET", path).bearer(&admin)).await;
         let status = Status::from_header_map(answer.headers());

@@ -1,4 +1,4 @@
-//! What is out of line with three weeks of history, over HTTP.
+//! Findings against three weeks of history, over HTTP.
 
 use std::sync::Arc;
 

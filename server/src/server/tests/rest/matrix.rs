@@ -335,7 +335,7 @@ const NOT_FOR_AGENTS: &[(&str, &str)] = &[
     ("GET", "/audit"),
 ];
 
-/// Whether an endpoint is on the listener for `audience`.
+/// Returns true if an endpoint is on the listener for `audience`.
 fn is_for(audience: Audience, call: &Call) -> bool {
     match audience {
         Audience::Browsers => call.1 != "/join",
@@ -547,7 +547,7 @@ async fn every_endpoint_and_every_refusal_has_its_entry_in_the_audit_log() {
     let fixture = &seeded.fixture;
     let (admin, theirs) = (fixture.admin_token(), fixture.token(Role::Operator, &["theirs"]));
     for call in CALLS {
-        // What it needs to succeed may itself be noted.
+        // The calls it needs to succeed may themselves be noted.
         let (method, path, query, ..) = *call;
         let ask = seeded.ask(method, path, query);
         let before = fixture.audited();

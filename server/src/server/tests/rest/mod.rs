@@ -36,7 +36,7 @@ impl Answer {
     ) -> Self {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        // What is compressed is not read here.
+        // A compressed body is not read here.
         let kind =
             headers.get(header::CONTENT_TYPE).filter(|_| !headers.contains_key(header::CONTENT_ENCODING));
         let kind = kind.map_or("", |kind| kind.to_str().unwrap());

@@ -1,4 +1,4 @@
-//! What every answer has, and what is refused before a handler is called.
+//! Common parts of all answers, and refusals before a handler is called.
 
 use std::collections::BTreeSet;
 

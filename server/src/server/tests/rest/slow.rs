@@ -17,7 +17,7 @@ async fn with_many_rows(rows: usize) -> Fixture {
     let namespace = fixture.catalog().ensure_namespace("default").unwrap();
     let disks = 250;
     for run in 0..rows / disks {
-        // Those of one VM would be added up.
+        // Rows of one VM would be added up.
         let vm = format!("vm {run}");
         let at_ms = 1_700_000_000_000 + i64::try_from(run).unwrap();
         let (session, run) = (SessionId(new_id(&SystemClock).unwrap()), RunId(new_id(&SystemClock).unwrap()));
