@@ -62,14 +62,14 @@ pub struct App {
     commits: watch::Sender<usize>,
 }
 
-/// Where a server is reached, and how clients recognise it.
+/// Addresses of a server, and its certificate.
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// Where agents connect.
+    /// Listener for agents.
     pub grpc: SocketAddr,
     /// The same as agents use it, for join codes.
     pub advertised: Vec<ServerAddress>,
-    /// Where browsers connect.
+    /// Listener for browsers.
     pub http: SocketAddr,
     /// The certificate that clients are shown.
     pub certificate: Arc<Certificate>,

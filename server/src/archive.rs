@@ -63,7 +63,7 @@ pub(crate) struct Archives {
     engine: Arc<Engine>,
     tiers: Option<Arc<Tiers>>,
     pub(crate) prices: Prices,
-    /// Unless someone asks for others.
+    /// Default days of a thaw.
     days: u32,
     walks: Walks,
 }
@@ -162,7 +162,7 @@ const AT_ONCE: usize = 4;
 /// Callers that wait for a thaw to end, at most. Each has a thread of the pool of calls that block (512).
 const WAITING_MAX: usize = 64;
 
-/// Between two questions whether to go on waiting.
+/// Interval between questions whether to go on waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
@@ -209,7 +209,7 @@ impl Walks {
     }
 }
 
-/// One under way.
+/// A walk in progress.
 #[derive(Debug)]
 struct Walk<'a>(&'a Walks);
 

@@ -26,7 +26,7 @@ use holdfast_engine::catalog::{
 use holdfast_engine::clock::Clock;
 use parking_lot::Mutex;
 
-/// How often counts are written, at the latest.
+/// Longest time until counts are written.
 pub(crate) const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Different events that are remembered in a window, each under 2 KiB: with more, they are written and forgotten, and

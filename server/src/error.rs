@@ -9,7 +9,7 @@ use holdfast_engine::catalog::CatalogError;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::version::NotSpoken;
 
-/// When to try again what is refused because of what others do.
+/// Wait before a new try of a call that is refused because of what others do.
 const AT_CAPACITY_WAIT: Duration = Duration::from_secs(5);
 
 /// A refusal. `grpc/call.rs` turns it into a gRPC status, `http/problem.rs` into an HTTP answer, and
@@ -19,7 +19,7 @@ const AT_CAPACITY_WAIT: Duration = Duration::from_secs(5);
 pub struct ServiceError {
     pub code: ErrorCode,
     pub message: String,
-    /// When it makes sense to try again, if that is known.
+    /// Seconds after which another try makes sense, if that is known.
     pub retry_after_secs: Option<u64>,
 }
 

@@ -87,7 +87,7 @@ fn told(group: &[(FindingRow, Found)], now_ms: i64) -> Vec<Finding> {
 pub(crate) struct Regression {
     pub(crate) namespace: String,
     pub(crate) job: String,
-    /// How many times as large the usual total factor is.
+    /// Factor by which the usual total factor is larger.
     pub(crate) times: f64,
 }
 

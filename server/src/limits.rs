@@ -32,7 +32,7 @@ pub(crate) const RESERVED_FOR_STRANGERS: usize = 8;
 /// One token may hold this share of the slots.
 pub(crate) const TOKEN_SHARE: usize = 2;
 
-/// How long an address counts as known after a caller from it showed a valid token.
+/// Time for which an address counts as known after a caller from it showed a valid token.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(3600);
 
 /// Addresses that are remembered: some 100 bytes each.
@@ -41,10 +41,10 @@ pub(crate) const ORIGINS_MAX: usize = 4096;
 /// Fields of a request, decoded. A token is under 100 bytes, what browsers send some 2 KiB.
 pub(crate) const HEADER_LIST_BYTES: u32 = 16 << 10;
 
-/// Until the head of a request is complete (HTTP/1); also how long a connection of a stranger may be idle.
+/// Time until the head of a request is complete (HTTP/1); also how long a connection of a stranger may be idle.
 pub(crate) const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Until the whole body of a gRPC call with one message is there.
+/// Time until the whole body of a gRPC call with one message is there.
 pub(crate) const BODY_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A connection of a caller with a token may be idle for this long.
@@ -56,16 +56,17 @@ pub(crate) const PING_DEADLINE: Duration = Duration::from_secs(20);
 /// A peer whose socket takes no byte for this long is disconnected.
 pub(crate) const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Who takes nothing more of an answer of the API, or of anything else over HTTPS, for this long is disconnected.
+/// A client that takes nothing more of an answer of the API, or of anything else over HTTPS, for this long is
+/// disconnected.
 pub(crate) const READ_DEADLINE: Duration = Duration::from_secs(30);
 
 /// An agent that takes nothing more of a restore for this long is disconnected; its disk may be slow.
 pub(crate) const RESTORE_READ_DEADLINE: Duration = Duration::from_secs(600);
 
-/// The same once the server is shutting down or the caller's token has ended.
+/// Read deadline once the server is shutting down or the caller's token has ended.
 pub(crate) const LAST_READ_DEADLINE: Duration = Duration::from_secs(2);
 
-/// How often a connection's deadlines are looked at.
+/// Interval at which a connection's deadlines are checked.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Streams that a peer may open and reset before they are answered, per connection (rapid reset).
@@ -77,22 +78,22 @@ pub(crate) const ERROR_RESETS_MAX: usize = 256;
 /// A stream of a disk coming in, without any message for this long, is ended; the agent may open it again.
 pub(crate) const INGEST_IDLE: Duration = Duration::from_secs(900);
 
-/// The same when messages of the disk came whose number is after one that is missing: the engine has nothing to do, and
-/// nothing else can come. Numbers are given as messages are sent, so the missing one is on its way or lost. On the
-/// slowest line that agents are for it takes seconds.
+/// Silence after which a stream is ended when messages of the disk came whose number is after one that is missing: the
+/// engine has nothing to do, and nothing else can come. Numbers are given as messages are sent, so the missing one is
+/// on its way or lost. On the slowest line that agents are for it takes seconds.
 pub(crate) const ORDER_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Streams that wait for their turn, of each kind. Each is a call without a thread: some 10 KiB, and its connection.
 pub(crate) const WAITING_MAX: usize = 1024;
 
-/// The same of one token.
+/// Streams of one token that wait for their turn, of each kind.
 pub(crate) const WAITING_PER_TOKEN_MAX: usize = 256;
 
-/// How often a stream that waits is told its place, changed or not.
+/// Interval at which a stream that waits is told its place, changed or not.
 pub(crate) const TURN_TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// After which the next in line gets a slot of a tenant that holds at least two more than its own, or of a stream that could
-/// move [`MOVES_BYTES`](holdfast_proto::limits::MOVES_BYTES) in that time and does not.
+/// Wait after which the next in line gets a slot of a tenant that holds at least two more than its own, or of a stream
+/// that could move [`MOVES_BYTES`](holdfast_proto::limits::MOVES_BYTES) in that time and does not.
 pub(crate) const TURN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Calls of one token at once, streams included, on all its connections.
@@ -102,7 +103,7 @@ pub(crate) const CALLS_PER_TOKEN_MAX: usize = 512;
 /// something keep the slot of their request instead.
 pub(crate) const ANSWERS_MAX: usize = 8;
 
-/// The same of one token.
+/// Such answers of one token.
 pub(crate) const ANSWERS_PER_TOKEN_MAX: usize = 4;
 
 /// REST requests of one token that are answered at once. On the agents' listener it may have [`CALLS_PER_TOKEN_MAX`].
@@ -114,7 +115,7 @@ pub(crate) const PUBLIC_REQUESTS_MAX: usize = 32;
 /// Body of a login.
 pub(crate) const LOGIN_BODY_BYTES: usize = 1 << 10;
 
-/// Until a login is complete.
+/// Time until a login is complete.
 pub(crate) const LOGIN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Logins that are not complete, from one address. Beyond it, the oldest is refused.
@@ -126,7 +127,7 @@ pub(crate) const LOGINS_MAX: usize = 32;
 /// Calls of one address that wait for their token to be looked up, other than with tokens known to be good.
 pub(crate) const LOOKUPS_PER_ORIGIN_MAX: usize = 256;
 
-/// The same while the address is backed off.
+/// Such calls while the address is backed off.
 pub(crate) const LOOKUPS_BACKED_OFF_MAX: usize = 2;
 
 /// Wrong tokens that an address may show before it is backed off; one is forgiven every [`FORGIVE_EVERY`].

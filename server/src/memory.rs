@@ -1,4 +1,4 @@
-//! How much memory the server may use, and what it uses it for.
+//! Memory that the server may use, and its division among uses.
 //!
 //! [`MemoryLimit::find`] finds out what there is: the setting `memory`, the limits of the control groups this process is in,
 //! the machine's memory; the smallest counts. [`Budget`] divides it. Everything that grows with what clients do takes its
@@ -13,7 +13,7 @@ use crate::config::{ByteSize, Settings};
 use crate::error::ServiceError;
 use crate::net::WINDOW_MIN_BYTES;
 
-/// Where a limit comes from.
+/// Source of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitSource {
     /// The setting `memory`.
@@ -22,7 +22,7 @@ pub enum LimitSource {
     ControlGroup(PathBuf),
     /// The machine has no more.
     Machine,
-    /// Nothing is known.
+    /// No limit is known.
     Unknown,
 }
 
@@ -311,7 +311,7 @@ fn bucket_copies(rest: u64, settings: &Settings) -> u64 {
     u64::from(settings.s3_copies).min((rest / 8 / COPY_BYTES).max(1))
 }
 
-/// How many disks `bytes` are enough for, in and out: as many as the settings say, fewer of both alike otherwise.
+/// Disks that `bytes` are enough for, in and out: as many as the settings say, fewer of both alike otherwise.
 fn streams(bytes: u64, settings: &Settings) -> (u32, u32) {
     let (ingest, restore) = (u64::from(settings.max_streams), u64::from(settings.max_restores));
     let wanted = ingest * INGEST_BYTES + restore * RESTORE_BYTES;
@@ -387,7 +387,7 @@ mod tests {
         Budget::divide(MemoryLimit { bytes: mib * MIB, source: LimitSource::Setting }, settings)
     }
 
-    /// Everything at its bound at once.
+    /// Memory used with everything at its bound at once.
     fn sum(budget: &Budget) -> u64 {
         let engine = budget.engine;
         FIXED_BYTES

@@ -91,7 +91,7 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
-/// How often the service manager hears that the server is still starting.
+/// Interval at which the service manager hears that the server is still starting.
 pub(crate) const STILL_STARTING: std::time::Duration = std::time::Duration::from_secs(30);
 /// Still starting, and for so long at least (microseconds), however long the service manager would wait.
 pub(crate) const STARTING: &str = "EXTEND_TIMEOUT_USEC=120000000";

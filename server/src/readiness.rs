@@ -11,7 +11,7 @@ use holdfast_engine::clock::Clock;
 use holdfast_engine::{Engine, Obstacle};
 use parking_lot::Mutex;
 
-/// How long an answer is good for.
+/// Time for which an answer is good.
 const KEEP: Duration = Duration::from_secs(1);
 
 /// The word for a certificate that has expired.
@@ -25,13 +25,13 @@ pub(crate) fn words() -> impl Iterator<Item = &'static str> {
 /// A reason why backups are not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reason {
-    /// For programs; see [`words`].
+    /// Word for programs; see [`words`].
     pub(crate) word: &'static str,
-    /// For anyone who asks: names no paths.
+    /// Text for anyone who asks: names no paths.
     pub(crate) told: &'static str,
     /// Set if backups are accepted all the same: something is worse than it should be, and is being repaired.
     pub(crate) backups_go_on: bool,
-    /// For the log.
+    /// Detail for the log.
     detail: String,
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Wanted {
     pub(crate) backup: BackupId,
     /// Empty: all.
     pub(crate) disks: Vec<String>,
-    /// For which it can be read; 0: as the settings say.
+    /// Days for which it can be read; 0: as the settings say.
     pub(crate) days: u32,
 }
 

@@ -82,7 +82,7 @@ impl<K: Hash + Eq + Copy> Shares<K> {
         of_key < self.each && state.taken.values().sum::<usize>() < self.in_all
     }
 
-    /// One of `key` was given back. Who waited first of those that may have one more now, and is counted.
+    /// Gives back one of `key`. Returns the first waiter of those that may have one more now, and counts it.
     fn next(&self, key: K) -> Option<Waiter<K>> {
         let mut state = self.state.lock();
         if let Some(count) = state.taken.get_mut(&key) {

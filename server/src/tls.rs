@@ -28,7 +28,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::files;
 
-/// Where the server's own certificate is, below the data folder.
+/// Path of the server's own certificate, below the data folder.
 pub const CERTIFICATE_FILE: &str = "tls/cert.pem";
 /// The fingerprint of the certificate that is presented, whosever it is, below the data folder.
 pub const FINGERPRINT_FILE: &str = "tls/fingerprint";
@@ -41,7 +41,7 @@ const VALID_YEARS: i32 = 10;
 /// Largest PEM file read; a chain of ten certificates is under 32 KiB.
 const PEM_MAX_BYTES: u64 = 1 << 20;
 
-/// Where a server's certificate comes from.
+/// Source of a server's certificate.
 #[derive(Debug, Clone, Copy)]
 pub struct IdentitySource<'a> {
     /// Folder of the repository. A self-signed certificate is kept below it, and the fingerprint of either.
@@ -164,8 +164,8 @@ impl Identity {
         })
     }
 
-    /// When the first certificate ceases to be valid, in milliseconds since the Unix epoch; `None` when it does not say in
-    /// a way this build reads.
+    /// End of the first certificate's validity, in milliseconds since the Unix epoch; `None` when it does not say in a
+    /// way this build reads.
     pub fn expires_ms(&self) -> Option<i64> {
         self.chain.first().and_then(|certificate| not_after_ms(certificate))
     }

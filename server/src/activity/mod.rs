@@ -82,7 +82,7 @@ impl Activity {
         self.watchers.close();
     }
 
-    /// How often things changed so far.
+    /// Counts of changes so far.
     pub(crate) fn changes(&self) -> Changes {
         self.watchers.changes.now()
     }
@@ -95,10 +95,10 @@ impl Activity {
 
 #[derive(Debug)]
 struct State {
-    /// Since when, or from when on, fewer than [`MOVES_BYTES`] were moved.
+    /// Start of the span, in the past or future, in which fewer than [`MOVES_BYTES`] were moved.
     since: Instant,
     moved_bytes: u64,
-    /// Since when this server works for it.
+    /// Start of the server's work for it, while that goes on.
     works_since: Option<Instant>,
 }
 
@@ -170,8 +170,8 @@ const INTERVAL_MS: i64 = 900;
 /// Weight of the newest rate in the moving mean.
 const WEIGHT: f64 = 0.3;
 
-/// Where a backup was when it was last looked at, and how fast it was until then: the mean since its start at first, then a
-/// moving mean.
+/// A backup's position at the last look, and its speed until then: the mean since its start at first, then a moving
+/// mean.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     at_ms: i64,
@@ -199,7 +199,7 @@ impl Rate {
     }
 }
 
-/// One in so many is kept.
+/// One slot in so many is kept for others.
 const KEPT: usize = 4;
 
 /// Returns true if a tenant that holds `own` of a `limit`, of which `in_use` are taken, may have one more. A share of the
@@ -225,7 +225,7 @@ fn refusal(limit: usize, in_use: usize, own: usize, what: &str, whose: &str) -> 
     )
 }
 
-/// How often each kind of thing changed since the start: lists that are shown, or kept, are asked for again after it.
+/// Counts of changes since the start, by kind: lists that are shown, or kept, are asked for again after it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) details: u64,
@@ -285,7 +285,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// How many there are, and how many that `is_own` tells.
+    /// Counts all, and those for which `is_own` is true.
     fn count(&self, is_own: impl Fn(&Tenant) -> bool) -> (usize, usize) {
         let all = || self.open.values().chain(&self.starting);
         (all().count(), all().filter(|tenant| is_own(tenant)).count())
@@ -412,7 +412,7 @@ mod tests {
         assert!(stalled.per_second < 1.0, "{stalled:?}");
     }
 
-    /// How many each of these tenants gets, when one after the other takes all it can get.
+    /// Slots that each of these tenants gets, when one after the other takes all it can get.
     fn taken(limit: usize, tenants: usize) -> Vec<usize> {
         let mut in_use = 0;
         let take_all = |_| {

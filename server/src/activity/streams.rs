@@ -88,7 +88,7 @@ impl From<Stop> for ServiceError {
     }
 }
 
-/// How many streams may be open, by kind.
+/// Limits of open streams, by kind.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamLimits {
     pub ingest: u32,
@@ -109,7 +109,7 @@ impl StreamLimits {
         }
     }
 
-    /// How many threads all streams together can occupy.
+    /// Threads that all streams together can occupy.
     pub const fn threads(self) -> u32 {
         self.ingest.saturating_mul(2).saturating_add(self.restore)
     }
@@ -130,23 +130,23 @@ pub struct Waiting {
     pub kind: StreamKind,
     pub namespace: NamespaceId,
     pub subject: Subject,
-    /// How many get their turn before, as things are.
+    /// Streams that get their turn before it, as of now.
     pub ahead: usize,
 }
 
-/// How much was waited since the start.
+/// Streams that waited since the start, and their time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waited {
     /// Streams that waited and got their turn.
     pub streams: u64,
-    /// How long these waited.
+    /// Time that these waited.
     pub time: Duration,
 }
 
-/// Where a stream is on its way to a slot.
+/// Position of a stream on its way to a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// It is not known yet what it is about.
+    /// Its subject is not known yet.
     Outside,
     Waits {
         ahead: usize,
@@ -164,7 +164,7 @@ struct State {
 struct Open {
     kind: StreamKind,
     token: TokenId,
-    /// Once it has entered.
+    /// Set once it has entered.
     about: Option<(NamespaceId, Subject)>,
     state: watch::Sender<State>,
     motion: Arc<Motion>,
@@ -288,13 +288,13 @@ impl Streams {
         }
     }
 
-    /// How many streams have a slot, by the word for their kind.
+    /// Streams that have a slot, by the word for their kind.
     pub fn counts(&self) -> [(&'static str, usize); 3] {
         let mut table = self.table.lock();
         StreamKind::ALL.map(|kind| (kind.word(), table.queue(kind).turns.held()))
     }
 
-    /// How many streams wait for one, and how much was waited so far, by the word for their kind.
+    /// Streams that wait for a slot, and the waits so far, by the word for their kind.
     pub fn queues(&self) -> [(&'static str, usize, Waited); 3] {
         let mut table = self.table.lock();
         StreamKind::ALL.map(|kind| {
@@ -317,7 +317,7 @@ impl Streams {
         waiting
     }
 
-    /// How many streams are open, those that wait included.
+    /// Open streams, those that wait included.
     pub fn count(&self) -> usize {
         self.table.lock().open.len()
     }

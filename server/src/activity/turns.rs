@@ -1,5 +1,5 @@
-//! Whose turn it is when more streams are wanted than there may be: one rule that both divides the slots and orders
-//! those who wait.
+//! Order of turns when more streams are wanted than there may be: one rule that both divides the slots and orders those
+//! who wait.
 //!
 //! * A stream gets a slot at once while one is free. So a tenant that is alone has all of them.
 //! * Otherwise it waits, if it may. The next slot goes to the namespace that holds fewest (if several do, to the one
@@ -50,7 +50,7 @@ struct Held {
     tenant: Tenant,
     /// Number of its turn.
     turn: u64,
-    /// It was told to end for another's turn.
+    /// Set once it was told to end for another's turn.
     is_ending: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Turns {
     waiting: VecDeque<Waiting>,
     arrivals: u64,
     turns: u64,
-    /// When those that hold or want slots had their last turn.
+    /// Last turns of those that hold or want slots.
     namespaces_served: HashMap<NamespaceId, u64>,
     tenants_served: HashMap<Tenant, u64>,
 }
@@ -87,7 +87,7 @@ struct Rank {
 }
 
 impl Turns {
-    /// With so many slots.
+    /// Creates a queue with `limit` slots.
     pub(super) fn new(limit: u32) -> Self {
         Self {
             limit: limit as usize,
@@ -104,12 +104,12 @@ impl Turns {
         self.limit
     }
 
-    /// How many slots are taken.
+    /// Slots that are taken.
     pub(super) fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// How many wait.
+    /// Streams that wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -273,7 +273,7 @@ impl Turns {
     }
 }
 
-/// Who holds most, among those that `may_give`; the same one each time if several do.
+/// The key that holds most, among those that `may_give`; the same one each time if several do.
 fn most<K: Copy + Ord>(held: &HashMap<K, usize>, may_give: impl Fn(K) -> bool) -> Option<(K, usize)> {
     let givers = held.iter().filter(|(key, _)| may_give(**key));
     givers.max_by_key(|(key, held)| (**held, **key)).map(|(key, held)| (*key, *held))

@@ -23,7 +23,7 @@ use crate::activity::{ChangeCounts, Changes, Rate};
 use crate::auth::Credential;
 use crate::error::ServiceError;
 
-/// How often the engine is looked at.
+/// Interval between looks at the engine.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watchers of one token: a few people with a few tabs each.
@@ -38,7 +38,7 @@ pub(crate) struct Watched {
     pub(crate) session: LiveSession,
     pub(crate) bytes_done: u64,
     pub(crate) bytes_per_second: f64,
-    /// While its disk waits for its turn: how many get theirs before.
+    /// Streams that get their turn before its disk's, while that waits.
     pub(crate) ahead: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct WaitingRestore {
     pub(crate) vm: String,
     pub(crate) disk: String,
     pub(crate) backup: BackupId,
-    /// How many get their turn before.
+    /// Streams that get their turn before it.
     pub(crate) ahead: usize,
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::error::ServiceError;
 
-/// Above any table.
+/// Largest price file: above any table.
 const FILE_MAX_BYTES: u64 = 64 << 10;
 
 /// Prices of bringing objects back from an archive: as Amazon publishes it for one region, or as a file of the
@@ -24,9 +24,9 @@ pub(crate) struct Prices {
     pub(crate) get: Dollars,
     /// A GB that leaves Amazon's network.
     pub(crate) internet_gb: Dollars,
-    /// By class and speed.
+    /// Prices by class and speed.
     pub(crate) thaws: BTreeMap<(String, Thaw), ThawPrice>,
-    /// By class, in days: for how long what is put there is paid for at least, where that is not as Amazon has it.
+    /// Minimum days paid for, by class, where they differ from Amazon's.
     minimum_days: BTreeMap<String, u32>,
 }
 
@@ -103,7 +103,7 @@ impl Prices {
         }
     }
 
-    /// For how long what is put in a class is paid for at least, in days.
+    /// Minimum days for which an object in a class is paid for.
     pub(crate) fn minimum_days(&self, class: &str) -> u32 {
         self.minimum_days.get(class).copied().or_else(|| days_min(class)).unwrap_or(0)
     }

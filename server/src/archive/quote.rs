@@ -9,10 +9,10 @@ use holdfast_tiers::prices::{Dollars, GB, Thaw};
 use super::Part;
 use super::prices::Prices;
 
-/// As prices count.
+/// Days of a month, as prices count.
 const MONTH_DAYS: u64 = 30;
 
-/// How many, and how large.
+/// Number of objects, and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sum {
     objects: u64,

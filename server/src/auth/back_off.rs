@@ -29,7 +29,7 @@ struct Address {
     failures: u32,
     /// Up to when they have been forgiven.
     forgiven: Instant,
-    /// Until when it is backed off.
+    /// End of its back-off.
     until: Instant,
     /// Look-ups under way: with tokens that were shown from it before, and others.
     turns: [usize; 2],

@@ -94,7 +94,7 @@ impl Authenticator {
         }
     }
 
-    /// How addresses that show wrong tokens are slowed down.
+    /// Slows down addresses that show wrong tokens.
     pub(crate) const fn back_off(&self) -> &Arc<BackOff> {
         &self.back_off
     }
@@ -222,7 +222,7 @@ fn bearer(header: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_start())
 }
 
-/// Where a call came from, for logs.
+/// Address that a call came from, for logs.
 pub(crate) fn peer_text(peer: Option<SocketAddr>) -> String {
     peer.map_or_else(|| "an unknown address".to_owned(), |peer| peer.ip().to_string())
 }

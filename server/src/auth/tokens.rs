@@ -21,7 +21,7 @@ pub(crate) struct NewToken<'a> {
     pub(crate) role: Role,
     /// Names; created when they do not exist. Empty: all.
     pub(crate) namespaces: &'a [String],
-    /// Whose VMs it writes. `None`: an owner called as the token.
+    /// Owner of the VMs it writes. `None`: an owner called as the token.
     pub(crate) owner: Option<&'a str>,
     /// VM names it is for; empty: all.
     pub(crate) vm_patterns: &'a [String],

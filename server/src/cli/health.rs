@@ -24,7 +24,7 @@ use super::out;
 use crate::config::{Given, address};
 use crate::tls::FINGERPRINT_FILE;
 
-/// How long each step may take: connecting, writing, each read. A server that takes longer is not healthy.
+/// Limit for each step: connecting, writing, each read. A server that takes longer is not healthy.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// An answer is a few hundred bytes.
@@ -59,7 +59,7 @@ impl HealthArgs {
     }
 }
 
-/// Whom to ask, and what to trust.
+/// The server to ask, and the certificate to trust.
 struct Asked {
     http: SocketAddr,
     trusted: Trusted,

@@ -55,7 +55,7 @@ pub(super) struct RecoverArgs {
     json: bool,
 }
 
-/// Everything there is to tell.
+/// Everything that the command reports.
 struct Outcome {
     repository: RepositoryId,
     data_dir: PathBuf,

@@ -27,7 +27,7 @@ use crate::server::{FIRST_TOKEN_FILE, Server};
 /// (`ANSWERS_MAX`, 8), and some for unary gRPC calls.
 const CALL_THREADS: u32 = 80;
 
-/// How long shutdown waits for threads that are stuck in the operating system.
+/// Longest wait of a shutdown for threads that are stuck in the operating system.
 const THREADS_END: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &AllSettings) -> Result<ExitCode, Failure> {

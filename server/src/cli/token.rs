@@ -198,8 +198,8 @@ fn create_code(
     Ok(join::create(catalog, clock, &who(), &new, reached(args)?)?)
 }
 
-/// Where agents reach the server, and its certificate's fingerprint. What this command is not told comes from the settings that
-/// the server was started with.
+/// Addresses at which agents reach the server, and its certificate's fingerprint. What this command is not told comes
+/// from the settings that the server was started with.
 fn reached(args: &CreateArgs) -> Result<(Vec<ServerAddress>, CertFingerprint), Failure> {
     let mut settings = args.folder.resolve()?.settings;
     let started = snapshot::started_settings(&settings)?.unwrap_or_else(|| settings.clone());

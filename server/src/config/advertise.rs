@@ -15,8 +15,8 @@ const IPV4_ROUTES: &str = "/proc/net/fib_trie";
 const IPV6_ADDRESSES: &str = "/proc/net/if_inet6";
 
 impl Settings {
-    /// Where agents may reach the server that listens on `grpc`, to be tried in this order. "Any address" stands for those of
-    /// this machine's interfaces and its name.
+    /// Addresses at which agents may reach the server that listens on `grpc`, to be tried in this order. "Any address"
+    /// stands for those of this machine's interfaces and its name.
     pub fn advertised(&self, grpc: SocketAddr) -> Vec<ServerAddress> {
         let mut addresses: Vec<ServerAddress> = if !self.advertise.is_empty() {
             self.advertise.clone()

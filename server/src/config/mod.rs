@@ -285,7 +285,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Where the certificate comes from.
+    /// Source of the certificate.
     pub fn identity_source(&self) -> IdentitySource<'_> {
         IdentitySource {
             data_dir: &self.data_dir,

@@ -24,9 +24,9 @@ const DAY_MINUTES: u16 = 24 * 60;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RateWindow {
-    /// As it was written.
+    /// The text as it was written.
     text: String,
-    /// By days since Monday.
+    /// Set for each day on which it holds, from Monday.
     days: [bool; 7],
     /// Minutes of a day; those from 1440 on are of the next.
     minutes: Range<u16>,

@@ -20,7 +20,7 @@ const FILE_MAX_BYTES: u64 = 1 << 20;
 /// Longest pass of the scrub: what is looked at less often than once in ten years is not looked at.
 const SCRUB_DAYS_MAX: u32 = 3650;
 
-/// Where a value came from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     Flag,

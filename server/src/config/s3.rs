@@ -65,7 +65,7 @@ pub enum S3ObjectLock {
 }
 
 impl S3ObjectLock {
-    /// How objects are made to stay; `None`: they are not.
+    /// Lock mode of objects; `None`: they are not made to stay.
     pub(crate) const fn mode(self) -> Option<LockMode> {
         match self {
             Self::Off => None,

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use crate::control::serve::Control;
 use crate::error::ServiceError;
 
-/// In the data folder.
+/// Name of the socket, in the data folder.
 const SOCKET: &str = "control.sock";
 
 /// A path of a socket has at most 107 bytes.
@@ -43,18 +43,18 @@ const HEAD_MAX_BYTES: usize = 64;
 /// An answer is some lines of text.
 const ANSWER_MAX_BYTES: u64 = 64 << 10;
 
-/// How long a request may take to come, and an answer to go.
+/// Longest time for a request to come, and for an answer to go.
 const MESSAGE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long an answer is waited for: a key command may take 60 s, and Argon2id and the volume some more.
+/// Longest wait for an answer: a key command may take 60 s, and Argon2id and the volume some more.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A command's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Request {
-    /// How far the conversion is.
+    /// Asks for the progress of the conversion.
     Status,
-    /// To go on with this table of keys, which was made of the one with number `based_on`.
+    /// Asks to go on with this table of keys, which was made of the one with number `based_on`.
     Keys { based_on: u64, table: Vec<u8> },
 }
 
@@ -84,7 +84,7 @@ impl Request {
     }
 }
 
-/// How far a conversion is, as a command shows it.
+/// Progress of a conversion, as a command shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     pub(crate) done: bool,
@@ -145,7 +145,7 @@ pub(crate) fn beside(data_dir: &Path) -> Option<Running> {
 }
 
 impl Running {
-    /// How far its conversion is.
+    /// Asks for the progress of its conversion.
     ///
     /// # Errors
     /// It does not answer.

@@ -289,13 +289,13 @@ fn abort(
     Ok(v1::AbortResponse {})
 }
 
-/// Between two looks whether all is there: a request to the bucket takes longer.
+/// Interval between looks whether all is there: a request to the bucket takes longer.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Between two looks whether copies fail: each counts all that waits, and every backup that ends looks.
+/// Interval between looks whether copies fail: each counts all that waits, and every backup that ends looks.
 const FAILURE_LOOK: Duration = Duration::from_secs(1);
 
-/// How long copies may fail before the agent is told why: it asks again for as long as its `--retry-for` says.
+/// Time that copies may fail before the agent is told why: it asks again for as long as its `--retry-for` says.
 const FAILING: Duration = Duration::from_secs(60);
 
 /// Resolves when what was sealed so far is where the settings want it. A backup is acknowledged once it is committed here, or,

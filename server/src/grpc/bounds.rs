@@ -77,10 +77,10 @@ pub(super) const INGEST_QUEUE_MESSAGES: u32 = 8;
 /// for chunks again, under 64 KiB: the agent is silent before it.
 pub(super) const INGEST_ANSWERS: usize = 16;
 
-/// How long an agent may take to say which disk it sends.
+/// Longest time for an agent to say which disk it sends.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often the engine may report progress while no message comes.
+/// Interval at which the engine may report progress while no message comes.
 pub(super) const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Messages on their way to a client. Each is up to about 1 MiB; the engine reads ahead on its own.

@@ -24,7 +24,7 @@ pub(super) enum Stage {
     Negotiated,
 }
 
-/// Who makes this call, as the gate in front of all calls found out. The token comes first: a stranger learns nothing,
+/// Caller of this call, as the gate in front of all calls found out. The token comes first: a stranger learns nothing,
 /// not even our versions.
 pub(super) fn caller<T>(request: &Request<T>, stage: Stage) -> Result<Caller, Status> {
     let caller = request.extensions().get::<Caller>().cloned();
@@ -81,7 +81,8 @@ pub(super) fn queued(ahead: usize) -> v1::Queued {
     v1::Queued { ahead: u32::try_from(ahead).unwrap_or(u32::MAX) }
 }
 
-/// In one place, so that a foreign session and an unknown one cannot be told apart.
+/// Error for a session that is not the caller's: in one place, so that a foreign session and an unknown one cannot be
+/// told apart.
 fn session_gone(session: SessionId) -> ServiceError {
     ServiceError::new(
         ErrorCode::SessionGone,
@@ -90,7 +91,7 @@ fn session_gone(session: SessionId) -> ServiceError {
 }
 
 impl ServiceError {
-    /// As a gRPC status. This is where a call's error is handled, so it is logged here.
+    /// Converts it into a gRPC status. This is where a call's error is handled, so it is logged here.
     pub(super) fn into_status(self) -> Status {
         self.log();
         let mut status = self.code.status(self.message);

@@ -27,9 +27,9 @@ const PIECE_BYTES: usize = 4 << 10;
 pub(super) struct Bounds {
     /// One message, without its prefix.
     pub(super) message_bytes: usize,
-    /// The same of the first message.
+    /// Largest first message, without its prefix.
     pub(super) first_bytes: usize,
-    /// How long all of the body may take, from the moment it is first asked for.
+    /// Longest time for all of the body, from the moment it is first asked for.
     pub(super) whole_within: Option<Duration>,
 }
 
@@ -161,7 +161,7 @@ impl Pieces {
         }
     }
 
-    /// At most `max_bytes`; empty when there is nothing.
+    /// Takes at most `max_bytes`; empty when there is nothing.
     fn pop(&mut self, max_bytes: usize) -> Bytes {
         if self.queue.is_empty() {
             self.close();

@@ -138,7 +138,7 @@ pub(super) struct ParentDigests {
 }
 
 impl ParentDigests {
-    /// From the first extent on.
+    /// Begins at the first extent.
     pub(super) fn new(app: Arc<App>, session: SessionId, disk: u32) -> Self {
         Self { app, session, disk, next: Some(0) }
     }

@@ -1,4 +1,4 @@
-//! Who may ask for what: one table for the check, the OpenAPI document and the tests.
+//! Rights of callers: one table for the check, the OpenAPI document and the tests.
 //!
 //! Invariants:
 //! * A route that is not in [`endpoints::ENDPOINTS`] is refused for every caller (H1): the check comes before the handler,
@@ -36,7 +36,7 @@ pub(crate) struct Identity {
     /// Their login; `None` with a bearer token.
     pub(crate) web: Option<WebLogin>,
     endpoint: &'static Endpoint,
-    /// By which the request counts among those of its token.
+    /// Share by which the request counts among those of its token.
     pub(crate) share: Option<Arc<Share<TokenId>>>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) const BODY_MAX_BYTES: usize = 128 << 10;
 /// Requests answered at once, downloads included; event streams and health checks do not count.
 pub(super) const REQUESTS_MAX: usize = 64;
 
-/// Until the answer begins, with the request's body and the wait for a slot.
+/// Longest time until an answer begins, with the request's body and the wait for a slot.
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Requests of one HTTP/2 connection at once. A browser shows one page.
@@ -55,10 +55,10 @@ pub(super) const DOWNLOAD_PAGE_ROWS: u32 = 1000;
 /// Groups in a table of totals, which is made whole: some 4 MiB of text.
 pub(super) const TABLE_GROUPS_MAX: u64 = 20_000;
 
-/// How many items a page has.
+/// Items of a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageSize {
-    /// Unless the caller says otherwise.
+    /// Items unless the caller says otherwise.
     pub(super) default: u32,
     pub(super) max: u32,
 }
@@ -87,7 +87,7 @@ pub(super) const SEARCH_MAX_BYTES: usize = 200;
 /// Containers sampled for statistics: some 20 MB of directories.
 pub(super) const SAMPLED_CONTAINERS_MAX: usize = 64;
 
-/// How long what was found out about containers is cached.
+/// Age up to which findings about containers are cached.
 pub(super) const STORAGE_CACHE_AGE: Duration = Duration::from_secs(60);
 
 /// Restore points that an explanation compares extents with.

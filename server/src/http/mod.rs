@@ -81,7 +81,7 @@ const PROTOCOL: Protocol = Protocol {
     patience: Patience { stranger: None, stranger_idle: HEADER_DEADLINE, read: READ_DEADLINE },
 };
 
-/// Who a listener is for.
+/// Clients that a listener is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// Browsers, monitoring and scripts.
@@ -216,7 +216,7 @@ pub(crate) struct HttpState(Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     app: Arc<App>,
-    /// For requests that may be answered at once.
+    /// Slots of requests that may be answered at once.
     slots: Slots,
     /// Logins that are not complete.
     logins: Arc<Logins>,

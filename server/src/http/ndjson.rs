@@ -40,10 +40,10 @@ use crate::limits::READ_DEADLINE;
 use crate::net::Held;
 use crate::shares::{Share, Shares};
 
-/// How long an answer waits for its first line or its refusal before it begins without.
+/// Longest wait of an answer for its first line or its refusal before it begins without.
 const BEGIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Between two looks at whether the token and the login still hold.
+/// Interval between looks at whether the token and the login still hold.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The resource that making an answer takes.
@@ -55,7 +55,7 @@ pub(super) enum Takes {
     Slot,
 }
 
-/// Where the lines of an answer go.
+/// Writer of an answer's lines.
 #[derive(Debug)]
 pub(super) struct Lines<T> {
     app: Arc<App>,

@@ -60,7 +60,7 @@ impl Problem {
         Self { status: StatusCode::METHOD_NOT_ALLOWED, error, header }
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub(crate) fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
         self.header = Some((name, HeaderValue::from_static(value)));
         self

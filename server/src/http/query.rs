@@ -100,7 +100,7 @@ pub(crate) fn time(what: &str, value: Option<String>, now_ms: i64) -> Result<Opt
         .transpose()
 }
 
-/// How many items.
+/// Checks the number of items asked for.
 pub(crate) fn limit(what: &str, value: Option<u32>, size: PageSize) -> Result<u32, ServiceError> {
     let PageSize { default, max } = size;
     match value {

@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::net::{Held, Link, Origin, Places, to_drop};
 use crate::shares::{Share, Shares};
 
-/// Where slots of callers are taken, by those who know who calls.
+/// Prefix of paths whose slots are taken later, where the caller is known.
 const API: &str = "/api/v1/";
 
 /// Path below it that anyone may read.

@@ -51,7 +51,7 @@ impl<T: Clone> Slot<T> {
 }
 
 impl StorageCache {
-    /// How well data compresses, as of the last minute. Blocks.
+    /// Compression of the stored data, as of the last minute. Blocks.
     ///
     /// # Errors
     /// The engine's.

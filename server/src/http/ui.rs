@@ -33,7 +33,7 @@ struct File {
 
 const INDEX: &str = "index.html";
 
-/// Below it a file's name changes with its contents: Vite's default.
+/// Folder in which a file's name changes with its contents: Vite's default.
 const HASHED: &str = "assets/";
 
 /// Paths that are never a page of the UI: a wrong one must not be answered with HTML and status 200.

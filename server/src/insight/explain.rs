@@ -8,10 +8,10 @@ use holdfast_proto::when::timestamp;
 use super::findings::DiskPast;
 use super::{factor, percent, ratio};
 
-/// From this share on, something applies to most of it.
+/// Share from which on something applies to most of it.
 const MOSTLY: f64 = 0.5;
 
-/// How much new data makes its compression worth mentioning: with less it could be chance.
+/// Least new data whose compression is worth mentioning: with less it could be chance.
 const WORD_MIN_BYTES: u64 = 16 << 20;
 
 /// Data with a lower factor does not compress.
@@ -91,7 +91,7 @@ fn first_run(row: &DetailRow) -> String {
     )
 }
 
-/// Where on the disk the changes are.
+/// Position of the changes on the disk.
 fn place(extents: &ExtentHistory) -> Option<String> {
     let ExtentHistory { total, compared, changed, changed_first_time, newly_written, .. } = *extents;
     if changed == 0 || extents.compared_backups == 0 {

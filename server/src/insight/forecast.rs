@@ -1,9 +1,9 @@
-//! When the repository will be full: the growth of the bytes stored, and the days that the free space is enough for.
+//! Forecast of a full repository: the growth of the bytes stored, and the days that the free space is enough for.
 
 /// Days taken into account: older ones say little about the next months.
 pub(crate) const DAYS_MAX: usize = 90;
 
-/// With fewer days there is no trend.
+/// Days without which there is no trend.
 const DAYS_MIN: usize = 3;
 
 /// Ten years: no one plans further ahead.
@@ -19,7 +19,7 @@ const T_95: [f64; 30] = [
 ];
 const T_95_BEYOND: f64 = 1.66;
 
-/// How fast it grows.
+/// Growth of the bytes stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Growth {
     pub(crate) days_observed: usize,
@@ -81,7 +81,7 @@ fn student(freedom: usize) -> f64 {
     freedom.checked_sub(1).and_then(|index| T_95.get(index)).copied().unwrap_or(T_95_BEYOND)
 }
 
-/// When `room_bytes` are used up at that growth.
+/// Forecast of the day when `room_bytes` are used up at that growth.
 pub(crate) fn forecast(growth: Option<&Growth>, room_bytes: u64) -> Forecast {
     let Some(growth) = growth else { return Forecast::TooEarly };
     // Less than a byte a day is rounding.

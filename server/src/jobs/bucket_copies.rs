@@ -13,8 +13,8 @@ use crate::repository::Tiers;
 /// The name of the job.
 pub(crate) const BUCKET_COPIES: &str = "bucket-copies";
 
-/// How long a blob may wait for the next look: copies lag behind by this and the time of their requests, unless the job is
-/// woken.
+/// Longest wait of a blob for the next look: copies lag behind by this and the time of their requests, unless the job
+/// is woken.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Starts audits of the bucket.

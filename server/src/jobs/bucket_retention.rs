@@ -18,14 +18,15 @@ use parking_lot::Mutex;
 
 use crate::repository::Tiers;
 
-/// Between two looks at least. A lock of a new restore point is some seconds old by then, and a day is what counts.
+/// Shortest interval between looks. A lock of a new restore point is some seconds old by then, and a day is what
+/// counts.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// And after a look so many times as long as that took, with the waits of the job in it: of very many locked restore points a look
-/// is work, and finds little. Until then nothing new is made to stay.
+/// Pause after a look, in multiples of the time it took with the waits of the job in it: of very many locked restore
+/// points a look is work, and finds little. Until then nothing new is made to stay.
 const REST: u32 = 20;
 
-/// But no longer than this.
+/// Longest such pause.
 const REST_MAX: Duration = Duration::from_hours(1);
 
 /// A look is not put off for longer, however much waits to be copied.
@@ -49,7 +50,7 @@ struct State {
     /// Set once the bucket has said that it supports retention.
     is_checked: bool,
     looked_ms: Option<i64>,
-    /// How long the last look took.
+    /// Time that the last look took.
     look_took: Duration,
     phase: Phase,
 }
@@ -59,7 +60,7 @@ enum Phase {
     #[default]
     Waiting,
     Looking(Look),
-    /// With why a restore point could not be looked at.
+    /// Extends retention; holds why a restore point could not be looked at.
     Extending(Extending, Option<EngineError>),
 }
 

@@ -9,16 +9,16 @@ use holdfast_sealing::{Cause, Conversion, Converting, Room, Surroundings};
 use holdfast_volume::{Blob, BlobName, Owner, VolumeError};
 
 use crate::repository::Tiers;
-/// How often it is looked whether keys were changed, and whether what is still being written with old ones is done.
+/// Interval between looks whether keys were changed, and whether what is still being written with old ones is done.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Between two passes, when something could not be converted: it may be repaired by then, or deleted.
+/// Pause between passes, when something could not be converted: it may be repaired by then, or deleted.
 const AGAIN: Duration = Duration::from_secs(900);
 
-/// After each blob while backups or restores need the disk: 16 MB/s at most.
+/// Pause after each blob while backups or restores need the disk: 16 MB/s at most.
 const BESIDE_OTHERS: Duration = Duration::from_secs(2);
 
-/// Until it is asked again whether the bucket has no old forms any more.
+/// Pause before the next question whether the bucket has no old forms any more.
 const ELSEWHERE: Duration = Duration::from_secs(2);
 
 /// One charge is a piece of a blob: 1 MiB read and written, or compared. A stop waits for that, and for the seal of a blob.

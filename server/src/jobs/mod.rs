@@ -93,13 +93,13 @@ pub struct Runner {
     jobs: Arc<Jobs>,
     /// Measures steps.
     timer: Arc<dyn Timer>,
-    /// For the times in a status.
+    /// Clock for the times in a status.
     clock: Arc<dyn Clock>,
     tasks: JoinSet<()>,
 }
 
 impl Runner {
-    /// Without jobs yet; those it starts are shown in `jobs`.
+    /// Creates a runner without jobs; those it starts are shown in `jobs`.
     pub fn new(jobs: Arc<Jobs>, timer: Arc<dyn Timer>, clock: Arc<dyn Clock>) -> Self {
         Self { jobs, timer, clock, tasks: JoinSet::new() }
     }
@@ -176,7 +176,7 @@ impl Throttle {
         Self { share_percent, bytes_per_sec: None }
     }
 
-    /// As it is, and no more bytes than these.
+    /// Limits it to these bytes per second as well.
     pub const fn with_bytes_per_sec(self, bytes_per_sec: NonZeroU64) -> Self {
         Self { bytes_per_sec: Some(bytes_per_sec), ..self }
     }
@@ -191,7 +191,7 @@ impl Throttle {
         self.bytes_per_sec
     }
 
-    /// How long to wait after a step that took `took` and moved so many bytes.
+    /// Wait after a step that took `took` and moved `bytes` bytes.
     ///
     /// The share holds when `took ÷ (took + wait) = share`, so `wait = took × (100 − share) ÷ share`; the rate when
     /// `bytes ÷ (took + wait) = rate`, so `wait = bytes ÷ rate − took`. The longer wait keeps both.
@@ -205,7 +205,7 @@ impl Throttle {
     }
 }
 
-/// How long to wait after steps that failed: `first`, then twice as long each time, at most `longest`.
+/// Waits after steps that failed: `first`, then twice as long each time, at most `longest`.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
     pub first: Duration,

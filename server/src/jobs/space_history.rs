@@ -9,7 +9,7 @@ use holdfast_engine::{Budget, Engine, Job, JobError, Step};
 
 use crate::repository::{Tiers, space_now};
 
-/// Between two looks. What counts of a day is the last one.
+/// Interval between looks. What counts of a day is the last one.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Records the day's space used, once an hour.

@@ -15,7 +15,7 @@ pub enum JobState {
     Idle,
     /// The last step failed or panicked; waiting to try again.
     Failed,
-    /// Until it is resumed.
+    /// Paused until it is resumed.
     Paused,
     /// Nothing left, for good.
     Finished,
@@ -27,7 +27,7 @@ pub enum JobState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastError {
     pub message: String,
-    /// When the step ended with it.
+    /// Time at which the step ended with it.
     pub at_ms: i64,
 }
 
@@ -36,9 +36,9 @@ pub struct LastError {
 pub struct JobStatus {
     pub name: &'static str,
     pub state: JobState,
-    /// As of the last step; `None`: a job without an end.
+    /// Progress as of the last step; `None`: a job without an end.
     pub progress: Option<JobProgress>,
-    /// Where a later process would go on, as of the last step.
+    /// Point at which a later process would go on, as of the last step.
     pub resume_point: Option<u64>,
     /// Steps that succeeded since the start of the server.
     pub steps: u64,
@@ -48,7 +48,7 @@ pub struct JobStatus {
     pub failures_in_row: u32,
     /// Kept after later steps succeed.
     pub last_error: Option<LastError>,
-    /// When the last step succeeded.
+    /// Time of the last step that succeeded.
     pub last_success_ms: Option<i64>,
 }
 

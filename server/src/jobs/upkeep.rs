@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::repository::Encryption;
 use crate::tls::Certificate;
 
-/// Between two rounds. A lease of 120 s is given up after 122 s at most.
+/// Interval between rounds. A lease of 120 s is given up after 122 s at most.
 const LEASES_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Gives up backups whose lease has expired.
@@ -48,7 +48,7 @@ impl Job for ExpiredLeases {
     }
 }
 
-/// Between two rounds: how long an answer under way outlives its token.
+/// Interval between rounds: the time by which an answer in progress may outlive its token.
 const ACCESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Ends streams, connections and watchers whose token or login has ended.
@@ -91,7 +91,7 @@ impl Job for EndedAccess {
     }
 }
 
-/// Between two rounds.
+/// Interval between rounds.
 const LOGINS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Removes logins that have ended. They give access to nothing any more; this only frees their rows.
@@ -134,7 +134,7 @@ impl Job for AuditCounts {
     }
 }
 
-/// How long a changed file may go unnoticed.
+/// Longest time for which a changed file goes unnoticed.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Presents another certificate once its file has it.
@@ -158,7 +158,7 @@ impl Job for CertificateFile {
     }
 }
 
-/// Between two looks: each reads two small blobs.
+/// Interval between looks: each reads two small blobs.
 const KEY_TABLE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Looks at the table of keys on the volume: a server has it in memory, and would notice only at its next start that it was

@@ -29,7 +29,7 @@ struct Next {
 }
 
 impl Worker {
-    /// Until the job has finished or is told to stop.
+    /// Runs until the job has finished or is told to stop.
     pub(super) async fn run(self) {
         let mut wishes = self.entry.wishes();
         let (mut state, mut due) = (JobState::Idle, Instant::now());
@@ -110,7 +110,7 @@ impl Worker {
     }
 }
 
-/// So far in the future, or as far as there is one: a throttle's wait has no bound of its own.
+/// The instant after `wait`, or the latest there is: a throttle's wait has no bound of its own.
 fn later(wait: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(wait).unwrap_or_else(|| now + Duration::from_hours(24 * 365))

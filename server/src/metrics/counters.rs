@@ -15,10 +15,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::names::{self, Definition};
 use crate::metrics::{JobLabels, LabelTable};
 
-/// From a catalog look-up to a stream that lasts all night; each about three times the one before.
+/// Buckets from a catalog look-up to a stream that lasts all night; each about three times the one before.
 const CALL_BUCKETS_SECONDS: [f64; 11] = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0, 600.0, 3600.0];
 
-/// From an unchanged disk to a first full of many terabytes.
+/// Buckets from an unchanged disk to a first full of many terabytes.
 const BACKUP_BUCKETS_SECONDS: [f64; 10] =
     [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 4.0 * 3600.0, 12.0 * 3600.0];
 
@@ -80,9 +80,9 @@ struct RefusalLabels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BackupEnd {
     Done,
-    /// By the agent.
+    /// Ended by the agent.
     Aborted,
-    /// By the server: its lease expired, or another backup took over.
+    /// Ended by the server: its lease expired, or another backup took over.
     Expired,
 }
 
@@ -254,7 +254,7 @@ impl Counters {
         self.skipped.get_or_create(&KindLabels { kind }).inc();
     }
 
-    /// How often [`Counters::schedule_skipped`] was told.
+    /// Counts calls of [`Counters::schedule_skipped`].
     #[cfg(test)]
     pub(crate) fn skipped(&self, kind: &'static str) -> u64 {
         self.skipped.get_or_create(&KindLabels { kind }).get()

@@ -19,7 +19,7 @@ use crate::metrics::LabelTable;
 use recorded::Recorded;
 use tasks::TaskFigures;
 
-/// How long figures are cached: Prometheus scrapes every 15 s or less often unless told otherwise.
+/// Time for which figures are cached: Prometheus scrapes every 15 s or less often unless told otherwise.
 const KEEP: Duration = Duration::from_secs(15);
 
 /// They are cached longer when looking them up took long, so that it takes at most one part in this many of the
@@ -30,9 +30,9 @@ const SHARE: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct FigureCache {
     figures: Option<Arc<Figures>>,
-    /// When looking them up was last begun, successfully or not.
+    /// Start of the last look-up, successful or not.
     begun: Option<Instant>,
-    /// When the cached figures were taken.
+    /// Time at which the cached figures were taken.
     taken: Option<Instant>,
     took: Duration,
 }

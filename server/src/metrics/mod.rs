@@ -53,7 +53,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All at zero. `encryption`: of a repository that is encrypted.
+    /// Creates metrics at zero. `encryption`: of a repository that is encrypted.
     pub(crate) fn new(encryption: Option<Arc<Encryption>>) -> Self {
         Self {
             counters: Arc::new(Counters::new()),
@@ -65,7 +65,7 @@ impl Metrics {
         }
     }
 
-    /// For the protocols, which count their calls.
+    /// Counters for the protocols, which count their calls.
     pub(crate) fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }

@@ -81,7 +81,7 @@ impl Unit {
 /// One metric.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Definition {
-    /// As its samples are called, unit and suffix included.
+    /// Name of its samples, unit and suffix included.
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) unit: Unit,

@@ -19,13 +19,13 @@ use http_body::{Body, Frame, SizeHint};
 use super::link::OpenRequest;
 use crate::net::link::StallMonitor;
 
-/// Something that is held until an answer was handed over, such as a slot; an answer's extensions may have one.
+/// An object that is held until an answer was handed over, such as a slot; an answer's extensions may have one.
 #[derive(Clone)]
 pub(crate) struct Held {
     what: Arc<dyn Any + Send + Sync>,
-    /// In place of the connection's own.
+    /// Replaces the connection's own chunk size.
     pub(super) chunk_bytes: Option<usize>,
-    /// How long the answer may wait for its reader, where that is less than the connection's own.
+    /// Longest wait of the answer for its reader, where that is less than the connection's own.
     read_within: Option<Duration>,
 }
 

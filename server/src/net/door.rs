@@ -58,12 +58,12 @@ pub(crate) struct Door {
 pub(crate) enum TooMany {
     /// This token's connections, which may be so many.
     OfToken(usize),
-    /// In all, of which so many are for callers with a token.
+    /// The connections of callers with a token, which may be so many in all.
     InAll(usize),
 }
 
 impl Door {
-    /// With `max` slots.
+    /// Creates a door with `max` slots.
     pub(crate) fn new(max: u32) -> Arc<Self> {
         Arc::new(Self { max: max as usize, state: Mutex::default() })
     }
@@ -191,7 +191,7 @@ impl State {
     }
 }
 
-/// Who holds a place; ordered by age, as numbers are given in order.
+/// Holders of places; ordered by age, as numbers are given in order.
 pub(crate) type Places = BTreeMap<u64, Origin>;
 
 /// The one to lose its place before another of `origin` may come in, if any.

@@ -25,9 +25,9 @@ use crate::net::door::{Closing, Door, TooMany};
 pub(crate) struct Patience {
     /// A connection must have shown a valid token by then; `None`: it need not.
     pub(crate) stranger: Option<Duration>,
-    /// How long a stranger may be idle.
+    /// Longest time for a stranger to be idle.
     pub(crate) stranger_idle: Duration,
-    /// How long an answer may wait for its reader.
+    /// Longest wait of an answer for its reader.
     pub(crate) read: Duration,
 }
 
@@ -35,11 +35,11 @@ pub(crate) struct Patience {
 #[derive(Debug)]
 struct UnderWay {
     requests: usize,
-    /// Since when there is none.
+    /// Time since which there is none.
     idle_since: Instant,
-    /// Since when it is a stranger.
+    /// Time since which it is a stranger.
     stranger_since: Instant,
-    /// When it was told to end.
+    /// Time at which it was told to end.
     told: Option<Instant>,
 }
 
@@ -84,12 +84,12 @@ impl Link {
         }
     }
 
-    /// Where it comes from.
+    /// The peer's address.
     pub(crate) const fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Where it comes from, as it counts for budgets.
+    /// The peer's origin, as it counts for budgets.
     pub(crate) fn origin(&self) -> Origin {
         self.peer.into()
     }
@@ -222,7 +222,7 @@ impl Drop for OpenRequest {
 #[derive(Debug, Default)]
 pub(super) struct StallMonitor {
     next: AtomicU64,
-    /// Since when, and for how long at most where that is less than the connection allows.
+    /// Start of each wait, and its limit where that is less than the connection allows.
     waiting: Mutex<HashMap<u64, (Instant, Option<Duration>)>>,
 }
 

@@ -227,7 +227,7 @@ pub(crate) const WINDOW_MIN_BYTES: u64 = 64 << 10;
 /// The largest window of a connection: 160 ms of a line of 100 MB/s.
 pub(crate) const WINDOW_MAX_BYTES: u64 = 16 << 20;
 
-/// One in so many of the bytes that are left goes to the next connection.
+/// Share of the bytes left that goes to the next connection: one in so many.
 const SHARE: u64 = 32;
 
 /// Receive windows: bytes that a connection may have sent and no call has read. One budget, divided as connections come.
@@ -250,7 +250,7 @@ impl Windows {
         Arc::new(Self { left_bytes: Mutex::new(bytes.saturating_sub(least)) })
     }
 
-    /// For a connection that begins, from an address that is known or not.
+    /// Takes a window for a connection that begins, from an address that is known or not.
     fn take(self: &Arc<Self>, is_known: bool) -> Window {
         let mut left = self.left_bytes.lock();
         let extra_bytes = if is_known { (*left / SHARE).min(WINDOW_MAX_BYTES - WINDOW_MIN_BYTES) } else { 0 };

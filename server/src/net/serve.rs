@@ -52,7 +52,7 @@ pub(crate) struct Protocol {
     pub(crate) buffer_bytes: usize,
     /// Bytes of an answer handed to a connection at a time.
     pub(crate) chunk_bytes: usize,
-    /// How long it waits for its peer.
+    /// Deadlines for its peer.
     pub(crate) patience: Patience,
 }
 

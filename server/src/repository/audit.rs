@@ -28,10 +28,10 @@ const POINTS_SHOWN: usize = 5;
 /// Disks named that lack something.
 const LOST_LINES: u32 = 300;
 
-/// Under this key the record says what the last audit came to, for `tier status`.
+/// Key in the record for the result of the last audit, for `tier status`.
 const AUDIT: &str = "audit";
 
-/// Under this key a command asks a running server for an audit.
+/// Key under which a command asks a running server for an audit.
 const WANTED: &str = "audit_wanted";
 
 /// Position and results of an audit so far. Kept between the attempts of a task.
@@ -82,11 +82,11 @@ struct Told {
     what: String,
 }
 
-/// Who steers an audit, and is told of it.
+/// Steers an audit, and is told of it.
 pub(crate) trait AuditSteering {
-    /// So many bytes were read since the last call; whether to go on.
+    /// Returns true if the audit goes on; `bytes` were read since the last call.
     fn go_on(&mut self, bytes: u64) -> bool;
-    /// So many objects were looked at, of about so many.
+    /// Reports progress: objects checked, and their estimated total.
     fn progress(&mut self, done: u64, total: u64);
     /// A line for people.
     fn say(&mut self, line: String);
@@ -98,14 +98,15 @@ pub(crate) trait AuditSteering {
 #[derive(Debug, Clone)]
 pub(crate) struct AuditReport {
     pub(crate) figures: AuditFigures,
-    /// In one line.
+    /// The verdict in one line.
     pub(crate) verdict: String,
     /// Data that restore points lack, by all damage that is known.
     pub(crate) lost: DamageTotals,
 }
 
 impl AuditReport {
-    /// As for `check`: damage, if a restore point lacks something. What later backups have healed is no damage any more.
+    /// Error code, as for `check`: damage, if a restore point lacks something. What later backups have healed is no
+    /// damage any more.
     pub(crate) const fn code(&self) -> Option<ErrorCode> {
         let is_damaged = self.figures.lost > 0 || self.figures.damaged_here > 0;
         if is_damaged && self.lost.restore_points > 0 { Some(ErrorCode::Damaged) } else { None }
@@ -175,7 +176,7 @@ pub(crate) fn want_audit(
 }
 
 impl Tiers {
-    /// Who asked for an audit since this was asked last.
+    /// The caller who asked for an audit since the last look.
     ///
     /// # Errors
     /// The record's.

@@ -48,7 +48,7 @@ pub(crate) enum KeySource {
 }
 
 impl KeySource {
-    /// As the settings say; a key file in the data folder unless they do.
+    /// The source that the settings name; a key file in the data folder unless they do.
     pub(crate) fn of(settings: &Settings) -> Self {
         match (&settings.key_command, &settings.key_passphrase_file, &settings.key_file) {
             (Some(command), ..) => Self::Command(command.clone()),
@@ -58,8 +58,8 @@ impl KeySource {
         }
     }
 
-    /// For people, in the list of what opens the repository, which anyone can read who has a copy of the volume: a command
-    /// may have secrets in it, so it is not shown.
+    /// Label for people, in the list of what opens the repository, which anyone can read who has a copy of the volume:
+    /// a command may have secrets in it, so it is not shown.
     pub(crate) fn label(&self) -> String {
         let label = match self {
             Self::File(path) | Self::PassphraseFile(path) => {
@@ -136,7 +136,7 @@ impl KeySource {
     }
 }
 
-/// Beside a key file.
+/// Path beside a key file.
 fn renewed_path(path: &Path) -> PathBuf {
     let mut renewed = path.as_os_str().to_owned();
     renewed.push(".new");

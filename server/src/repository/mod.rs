@@ -1,4 +1,4 @@
-//! Where a repository lies: this is the one place that turns the configuration into the engine's parts.
+//! Locations of a repository: this is the one place that turns the configuration into the engine's parts.
 //!
 //! The order is that of ORDERING, "Starting": the folder's lock, then the catalog, then everything else, which
 //! the engine does.
@@ -52,7 +52,7 @@ const READS_FAR: usize = 16;
 /// Folder of the volume within the data folder.
 pub(crate) const BLOBS: &str = "blobs";
 
-/// Where the catalog's database is. The `token` commands open it beside a running server.
+/// Path of the catalog's database. The `token` commands open it beside a running server.
 pub fn catalog_path(data_dir: &Path) -> PathBuf {
     data_dir.join("catalog.db")
 }

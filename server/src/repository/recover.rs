@@ -49,7 +49,7 @@ const COMPANIONS: [&str; 3] = ["-wal", "-shm", "-journal"];
 pub struct Recovery {
     data_dir: PathBuf,
     volume: Arc<dyn Volume>,
-    /// Whose the volume is.
+    /// Repository that the volume belongs to.
     pub repository: RepositoryId,
     /// Data that came from a bucket.
     pub brought: Option<Brought>,
@@ -278,7 +278,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// From a file, or a folder of `holdfast-server snapshot`, whose certificate comes back as well.
+    /// Restores from a file, or a folder of `holdfast-server snapshot`, whose certificate comes back as well.
     fn use_given(&self, clock: &Arc<dyn Clock>, given: &Path, path: &Path) -> Result<Restored, ServiceError> {
         let file = if given.is_dir() { given.join(CATALOG_FILE) } else { given.to_owned() };
         let name = file.display().to_string();

@@ -27,9 +27,9 @@ use crate::tls::{CERTIFICATE_FILE, KEY_FILE};
 /// Name of the catalog's copy.
 pub(crate) const CATALOG_FILE: &str = "catalog.snapshot";
 const CONFIG_FILE: &str = "config.toml";
-/// In the data folder: the settings that the server was started with last.
+/// File in the data folder: the settings that the server was started with last.
 const STARTED_FILE: &str = "settings.toml";
-/// Above any certificate or key.
+/// Largest PEM file: above any certificate or key.
 const PEM_MAX_BYTES: u64 = 1 << 20;
 
 /// Writes the backup of the server to the folder `to` on behalf of `who`, replacing an earlier one there. Returns the bytes
@@ -90,7 +90,7 @@ pub fn started_settings(settings: &Settings) -> Result<Option<Settings>, Service
     started.map(|started| Some(started.settings)).map_err(|error| ServiceError::invalid(error.to_string()))
 }
 
-/// As a configuration file says them.
+/// The settings as a configuration file says them.
 fn text_of(resolved: &Resolved) -> String {
     resolved.entries().map(|(key, value, origin)| format!("{key} = {value}  # {origin}\n")).collect()
 }

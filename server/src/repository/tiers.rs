@@ -44,10 +44,10 @@ const THAWED: &str = "thawed";
 /// Name of the record within the data folder.
 const RECORD: &str = "tiers.db";
 
-/// Under these keys the record says how the copies are, for `tier status`.
+/// Key in the record for the status of the copies, for `tier status`.
 const STATUS: &str = "status";
 
-/// Where the copies of a data folder lie, and how many blobs that were removed here are still to go from there; `None`: it
+/// Location of a data folder's copies, and the number of blobs removed here that are still to go from there; `None`: it
 /// has none.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub(crate) fn copies_of(data_dir: &Path) -> Result<Option<(String, u64)>, Servic
     Ok(Some((record.location().map_err(record_error)?, record.removals_count().map_err(record_error)?)))
 }
 
-/// Where the record of copies is.
+/// Path of the record of copies.
 pub(crate) fn record_path(data_dir: &Path) -> PathBuf {
     data_dir.join(RECORD)
 }
@@ -407,7 +407,7 @@ impl Tiers {
         self.retention_failure.lock().clone()
     }
 
-    /// How much must stay, and how far that is behind. Blocks.
+    /// Totals of what must stay, and of what is behind. Blocks.
     ///
     /// # Errors
     /// The record's.

@@ -154,13 +154,14 @@ fn check_count(count: usize) -> Result<(), ServiceError> {
     }
 }
 
-/// How often is looked whether the answer is still wanted.
+/// Interval between looks whether the answer is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Counting walks all recipes of a namespace, with two threads and up to hundreds of MiB: one at a time.
 static COUNTING: Mutex<()> = Mutex::new(());
 
-/// For how long an answer over HTTP counts: it is due after 30 seconds, and what comes too late only keeps others waiting.
+/// Longest count for an answer over HTTP: it is due after 30 seconds, and what comes too late only keeps others
+/// waiting.
 const COUNT_AT_MOST: Duration = Duration::from_secs(20);
 
 /// As [`by_deleting`] for an answer that is due soon: `None` also when counting takes too long. Blocks.

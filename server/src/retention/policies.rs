@@ -67,7 +67,7 @@ pub(crate) fn archive_rules(mut policies: Vec<RetentionPolicy>) -> Vec<FreezingR
     policies.into_iter().map(rule).collect()
 }
 
-/// When a policy runs next; `None`: by hand only, or it is switched off or rests.
+/// Time of a policy's next run; `None`: by hand only, or it is switched off or rests.
 pub(crate) fn next_run_ms(policy: &RetentionPolicy, now_ms: i64) -> Option<i64> {
     if !policy.is_at_work() || policy.schedule.is_empty() {
         return None;

@@ -35,7 +35,7 @@ pub(crate) struct Work {
     pub(crate) rules: Rules,
     pub(crate) zone: TimeZone,
     pub(crate) dry_run: bool,
-    /// For the audit log.
+    /// Caller, for the audit log.
     pub(crate) who: String,
     pub(crate) reason: String,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Outcome {
     pub(crate) kept: u64,
     /// Deleted; of a dry run: to be deleted.
     pub(crate) deleted: u64,
-    /// Not deleted after all: locked or held since it was decided.
+    /// Restore points not deleted after all: locked or held since it was decided.
     pub(crate) refused: Vec<BackupId>,
     /// VMs with too many restore points, which were not decided about.
     pub(crate) skipped: Vec<String>,

@@ -58,7 +58,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// For the exit code.
+    /// Error code, for the exit code.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Open { source, .. } | Self::Service(source) => source.code,
@@ -72,9 +72,9 @@ impl StartError {
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
-    /// Where agents connect.
+    /// Listener for agents.
     pub grpc_address: SocketAddr,
-    /// Where browsers and health checks connect.
+    /// Listener for browsers and health checks.
     pub http_address: SocketAddr,
     /// Certificate fingerprint that agents pin.
     pub fingerprint: String,

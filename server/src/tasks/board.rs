@@ -24,7 +24,7 @@ use super::control::Control;
 use super::work::Share;
 use crate::error::ServiceError;
 
-/// How often the progress of a task is written. A crash loses this much of it, and nothing of the work.
+/// Interval at which the progress of a task is written. A crash loses this much of it, and nothing of the work.
 const SAVE_INTERVAL_MS: i64 = 5_000;
 
 /// Attempts of a task that a crash ended the last of: what brings the server down must not do so for ever.
@@ -44,9 +44,9 @@ const RECLAIM_PLACES: usize = 4;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) record: TaskRecord,
-    /// While an attempt works, or is held by a pause.
+    /// Control of the attempt, while it works or is held by a pause.
     pub(super) attempt: Option<Arc<Control>>,
-    /// Who wants it ended.
+    /// Caller who wants it ended.
     cancelled_by: Option<String>,
     /// Set once the catalog has it.
     added: bool,
@@ -65,7 +65,7 @@ pub(super) struct Board {
     catalog: Arc<Catalog>,
     clock: Arc<dyn Clock>,
     pub(super) entries: Vec<Entry>,
-    /// No attempt begins any more.
+    /// Set once no attempt begins any more.
     pub(super) stopping: bool,
 }
 

@@ -13,8 +13,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::jobs::Throttle;
 
-/// How long work goes on before it waits for its share: short enough that a backup beside it does not notice one, long
-/// enough that asking costs nothing.
+/// Time of work before it waits for its share: short enough that a backup beside it does not notice one, long enough
+/// that asking costs nothing.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Bytes that are charged for at once, whatever time they took: an extent.
@@ -34,7 +34,7 @@ pub(crate) struct Stopped;
 /// Work of the engine that is steered from outside, with a control of its own.
 pub(crate) trait Steered: Send + Sync + fmt::Debug {
     fn pause(&self, paused: bool);
-    /// For good.
+    /// Stops for good.
     fn stop(&self);
     fn set_throttle(&self, throttle: Throttle);
     fn progress(&self) -> TaskProgress;
@@ -163,17 +163,17 @@ impl Control {
         self.check()
     }
 
-    /// So many of `unit` have to be done; 0: not known.
+    /// Sets the total of `unit` to be done; 0: not known.
     pub(crate) fn expect(&self, total: u64, unit: &'static str) {
         self.told.lock().progress = TaskProgress { done: 0, total, unit: unit.to_owned() };
     }
 
-    /// So many were done since the last call.
+    /// Counts units done since the last call.
     pub(crate) fn advance(&self, by: u64) {
         self.done.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// How far it is, for work that does not count by itself.
+    /// Sets the progress, for work that does not count by itself.
     pub(crate) fn set_progress(&self, done: u64, total: u64, unit: &'static str) {
         self.expect(total, unit);
         self.done.store(done, Ordering::Relaxed);
@@ -197,7 +197,7 @@ impl Control {
         }
     }
 
-    /// Where a later attempt goes on: all before it is done.
+    /// Sets the point where a later attempt goes on: all before it is done.
     pub(crate) fn set_place(&self, place: impl Into<String>) {
         self.told.lock().place = Some(place.into());
     }

@@ -63,22 +63,22 @@ pub(crate) use verify::VerifyWork;
 pub(crate) use work::Work;
 use work::{DefaultSchedule, Order, OwnSchedule, WorkError};
 
-/// Who starts what is due.
+/// Caller of tasks that the clock starts.
 const BY_SCHEDULE: &str = "schedule";
 
 /// The time zone of default schedules.
 const DEFAULT_TIME_ZONE: &str = "UTC";
 
-/// In the name of a schedule that a kind keeps itself.
+/// Mark in the name of a schedule that a kind keeps itself.
 const OWN_MARK: char = '/';
 
-/// How often the schedules are looked at: how late a task begins at most.
+/// Interval between looks at the schedules: the most by which a task begins late.
 const LOOK_INTERVAL_MS: i64 = 10_000;
 
 /// Tasks of one kind that have ended and are kept: a year of daily ones, and more.
 const KEPT_PER_KIND: u32 = 500;
 
-/// How long tasks are kept that have ended: two years of monthly ones.
+/// Time for which tasks are kept that have ended: two years of monthly ones.
 const KEPT_MS: i64 = 750 * 86_400_000;
 
 /// The server around the tasks: backups and restores they make way for, and watchers of tasks.
@@ -108,7 +108,7 @@ pub(crate) struct TaskParts {
     pub(crate) surroundings: Arc<dyn Surroundings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) limits: Limits,
-    /// One of each kind that there is.
+    /// Work of each kind that there is.
     pub(crate) works: Vec<Arc<dyn Work>>,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct TaskParts {
 pub(crate) struct Tasks {
     parts: TaskParts,
     board: Mutex<Board>,
-    /// When schedules are looked at again, by the clock that never jumps.
+    /// Time of the next look at schedules, by the clock that never jumps.
     next_look_ms: Mutex<i64>,
     wake: Notify,
 }
@@ -130,7 +130,7 @@ pub(crate) struct Schedule {
     pub(crate) time_zone: String,
     pub(crate) options: String,
     pub(crate) enabled: bool,
-    /// Who set it, and when; `None`: it is the default.
+    /// Caller who set it, and the time; `None`: it is the default.
     pub(crate) set: Option<(String, i64)>,
     /// `None`: it is off, or never comes.
     pub(crate) next_ms: Option<i64>,
@@ -439,7 +439,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Everything that the clock starts.
+    /// Plans of everything that the clock starts.
     fn plans(&self) -> Result<Vec<Plan>, ServiceError> {
         let mut plans = Vec::new();
         for schedule in self.schedules()?.into_iter().filter(|schedule| schedule.enabled) {

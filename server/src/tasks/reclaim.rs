@@ -78,7 +78,7 @@ struct Figures {
     moving_failed: u64,
     frozen_containers: u64,
     frozen_bytes: u64,
-    /// Not moved to the archive: what needs them will be deleted before that has paid off.
+    /// Containers not moved to the archive: what needs them will be deleted before that has paid off.
     kept_back_containers: u64,
     kept_back_bytes: u64,
     freezing_failed: u64,
@@ -137,7 +137,7 @@ pub(crate) struct ReclaimWork {
 pub(crate) struct Archiving {
     pub(crate) min_age_days: u32,
     pub(crate) class: String,
-    /// For which the class is paid at least.
+    /// Minimum days for which the class is paid for.
     pub(crate) minimum_days: u32,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -261,7 +261,7 @@ impl Work for ReclaimWork {
 }
 
 impl ReclaimWork {
-    /// Where restore points lie is told where not all of them lie here.
+    /// Notes where restore points lie, where not all of them lie here.
     fn note_places(&self, round: &ReclaimControl, control: &Control) -> Result<(), EngineError> {
         let Some(tiers) = &self.tiers else { return Ok(()) };
         match tiers.has_data_alone() {

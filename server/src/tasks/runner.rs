@@ -15,7 +15,7 @@ use crate::error::ServiceError;
 use crate::tasks::work::WorkError;
 use crate::tasks::{Attempt, Tasks};
 
-/// How often the throttle is adapted, and watchers are told of progress.
+/// Interval at which the throttle is adapted, and watchers are told of progress.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Runs tasks until it is stopped; dropped without that, it begins no more.

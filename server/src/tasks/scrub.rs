@@ -73,7 +73,7 @@ impl Figures {
     }
 }
 
-/// How far it is, between attempts.
+/// Progress between attempts.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Place {
     pass: u64,

@@ -26,7 +26,7 @@ struct Scripted {
     own: Mutex<Vec<OwnSchedule>>,
     run: Mutex<Arc<Run>>,
     orders: Mutex<Vec<Order>>,
-    /// How many may not have ended; then they are shared, too.
+    /// Limit of its tasks that have not ended; then they are shared, too.
     bounds: Mutex<Option<usize>>,
 }
 
@@ -141,7 +141,7 @@ impl Bench {
         self.tasks.start(kind, options, "op").unwrap().id
     }
 
-    /// As the catalog has it.
+    /// The task as the catalog has it.
     fn stored(&self, id: TaskId) -> TaskRecord {
         self.tasks.parts.catalog.task(id).unwrap().unwrap()
     }

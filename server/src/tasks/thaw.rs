@@ -43,17 +43,17 @@ const SHARES: [Share; 2] = [
 const THREADS: usize = 8;
 const BATCH: usize = 64;
 
-/// Between two looks whether something came, at first and at most. A look costs a request.
+/// Interval between looks whether something came, at first and at most. A look costs a request.
 const LOOK_FIRST: Duration = Duration::from_secs(1);
 const LOOK_LONGEST: Duration = Duration::from_secs(60);
 
-/// How often an attempt asks for an object that the bucket does not thaw.
+/// Requests of an attempt for an object that the bucket does not thaw.
 const ASKS_MAX: u32 = 3;
 
-/// How long requests may fail, none in between being answered.
+/// Time for which requests may fail, none in between being answered.
 const FAILING_LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How often what ended while the rest was waited for is asked for again.
+/// Passes over objects whose copy ended while the rest was waited for.
 const PASSES_MAX: u32 = 3;
 
 const DAY_MS: u64 = 24 * 3_600_000;
@@ -67,7 +67,7 @@ pub(crate) struct Options {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) disks: Vec<String>,
     pub(crate) speed: String,
-    /// For which it can be read; 0: as the settings say.
+    /// Days for which it can be read; 0: as the settings say.
     #[serde(default)]
     pub(crate) days: u32,
     /// The id of the restore point's, whatever is asked for.
@@ -216,9 +216,9 @@ struct Attempt<'a> {
     control: &'a Control,
     figures: &'a mut Figures,
     wanted: Wanted,
-    /// When it began.
+    /// Time at which it began.
     begun_ms: i64,
-    /// How long it has waited since a request was answered last.
+    /// Time that it has waited since a request was answered last.
     failing: Duration,
 }
 

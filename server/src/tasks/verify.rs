@@ -39,7 +39,7 @@ struct Figures {
     restore_points: u64,
     sound: u64,
     damaged: u64,
-    /// Not read, because they lie in an archive in part.
+    /// Restore points not read, because they lie in an archive in part.
     #[serde(default)]
     archived: u64,
     /// Restore points that could not be read, and so not judged.
@@ -48,7 +48,7 @@ struct Figures {
     bytes: u64,
 }
 
-/// How far it is, between attempts.
+/// Progress between attempts.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Place {
     /// VMs that are done, in the order of the list.
@@ -148,7 +148,7 @@ impl VerifyWork {
         Ok(())
     }
 
-    /// In one order, so that a place in it means something.
+    /// VMs in one order, so that a place in it means something.
     fn vms(&self, options: &Options) -> Result<Vec<VmRecord>, ServiceError> {
         let catalog = self.engine.catalog();
         let scope = match &options.namespace {

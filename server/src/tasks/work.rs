@@ -32,18 +32,18 @@ pub(super) fn normal_options<T: DeserializeOwned + Serialize>(text: &str) -> Res
 /// Input of one attempt.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
-    /// As [`Work::check`] returned them.
+    /// Options as [`Work::check`] returned them.
     pub(crate) options: String,
-    /// Where the attempt before got to; empty: this is the first, or it got nowhere.
+    /// Place that the attempt before got to; empty: this is the first, or it got nowhere.
     pub(crate) place: String,
-    /// Who started the task.
+    /// Caller who started the task.
     pub(crate) who: String,
 }
 
 /// Why an attempt ended before its work was done.
 #[derive(Debug)]
 pub(crate) enum WorkError {
-    /// It was told to.
+    /// It was told to stop.
     Stopped,
     Failed(ServiceError),
 }
@@ -89,7 +89,7 @@ pub(crate) struct DefaultSchedule {
     pub(crate) enabled: bool,
 }
 
-/// So many tasks of a kind that have not ended may have the same value of an option.
+/// Limit of the tasks of a kind that have not ended and have the same value of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Key of an option, as [`Work::check`] returns them. Tasks without it are not counted.
@@ -103,13 +103,13 @@ pub(crate) struct Share {
 pub(crate) trait Work: Send + Sync + fmt::Debug {
     fn kind(&self) -> TaskKind;
 
-    /// How many attempts may work at the same time.
+    /// Attempts that may work at the same time.
     fn at_once(&self) -> usize {
         1
     }
 
-    /// How many of its tasks there may be that have not ended: less than [`UNFINISHED_TASKS_MAX`] where people start them who
-    /// must not keep others from starting theirs.
+    /// Limit of its tasks that have not ended: less than [`UNFINISHED_TASKS_MAX`] where people start them who must not
+    /// keep others from starting theirs.
     fn unfinished_max(&self) -> usize {
         UNFINISHED_TASKS_MAX as usize
     }
@@ -159,7 +159,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Without bounds, but with that share while something else is in progress.
+    /// Creates limits without bounds, but with that share while something else is in progress.
     pub(crate) const fn new(bytes_per_sec: Option<NonZeroU64>, share_pct: u32, busy_pct: u32) -> Self {
         let (idle, busy) = (Throttle::share(share_pct), Throttle::share(busy_pct));
         match bytes_per_sec {
@@ -168,7 +168,7 @@ impl Limits {
         }
     }
 
-    /// As the settings say.
+    /// Limits from the settings.
     pub(crate) const fn of(settings: &Settings) -> Self {
         let rate = NonZeroU64::new(settings.task_rate.0);
         Self::new(rate, settings.task_share, settings.task_share_busy)

@@ -149,7 +149,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All that is there, as a plain list: the model.
+/// The model: all streams, as plain lists.
 #[derive(Debug, Default)]
 struct Model {
     held: Vec<(Number, Tenant)>,

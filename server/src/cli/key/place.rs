@@ -1,5 +1,5 @@
-//! Where the keys of a data folder lie, and how a command changes them: as the only process of the folder, or with the help of
-//! the server that runs (`control`).
+//! Location of a data folder's keys, and changes to them by a command: as the only process of the folder, or with the
+//! help of the server that runs (`control`).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::error::ServiceError;
 use crate::repository::encryption::{self, KeySource, at_work, refused};
 use crate::repository::{BLOBS, FolderLock, copies_of, is_repository, open_beside};
 
-/// How often a change is made again because the server changed keys itself meanwhile: it does when a namespace gets its first
+/// Tries of a change that the server's own changes of keys made void: it changes them when a namespace gets its first
 /// backup, and when it drops old data keys.
 const TRIES: u32 = 8;
 
@@ -30,9 +30,9 @@ pub(super) struct Place {
     pub(super) table: KeyTable,
 }
 
-/// Who else may change them.
+/// Other process that may change them.
 enum Held {
-    /// No one.
+    /// None.
     Alone(#[expect(dead_code, reason = "held, never read")] FolderLock),
     Server(Running),
 }
@@ -87,7 +87,7 @@ impl Place {
         Ok(encryption::unlock(self.table.clone(), &KeySource::of(&self.settings))?.0)
     }
 
-    /// Whose data keys are those of the namespaces with these names.
+    /// Owners of the data keys of the namespaces with these names.
     pub(super) fn owners(&self, names: &[String]) -> Result<Vec<Owner>, ServiceError> {
         if names.is_empty() {
             return Ok(Vec::new());

@@ -1,5 +1,4 @@
-//! Where the messages of one disk come together, from its stream and from its lanes, and go on to the engine in their
-//! order.
+//! Merges the messages of one disk, from its stream and from its lanes, and hands them on to the engine in their order.
 //!
 //! Room: a message holds its room until the engine is done with it. The stream has a queue of [`INGEST_QUEUE_BYTES`].
 //! When the first lane opens, all but [`CONTROL_QUEUE_BYTES`] of it are taken away for good, and each lane has room for
@@ -47,7 +46,7 @@ pub(super) struct Intake {
     state: Mutex<State>,
     /// Free room of the stream itself, in bytes.
     room: Arc<Semaphore>,
-    /// All of that room.
+    /// The stream's own room in all, in bytes.
     capacity: watch::Sender<u32>,
     /// Filled once the lanes' part was taken away.
     shared: OnceCell<()>,
@@ -57,7 +56,7 @@ pub(super) struct Intake {
 #[derive(Debug)]
 struct State {
     merge: Merge<Message>,
-    /// To the engine. `None` once nothing more goes there.
+    /// Queue to the engine. `None` once nothing more goes there.
     queue: Option<blocking::Sender<Item>>,
     /// One more of it is with each ordered message that the engine has or that waits for it.
     in_hand: Arc<()>,
@@ -65,9 +64,9 @@ struct State {
     own: Source,
     /// True if the stream itself brings no more.
     own_ended: bool,
-    /// When a message came last, on any connection.
+    /// Time of the last message, on any connection.
     last: Instant,
-    /// The same of those that have an order.
+    /// Time of the last message that has an order.
     last_ordered: Instant,
 }
 
@@ -182,7 +181,7 @@ impl Intake {
         self.silent(|state| Some(state.last + INGEST_IDLE)).await
     }
 
-    /// The same while the stream's own next message waits for room: it is the engine that is behind then, unless it
+    /// As `idle`, while the stream's own next message waits for room: it is the engine that is behind then, unless it
     /// waits for a message that does not come.
     pub(super) async fn stuck(&self) -> ServiceError {
         self.silent(|_| None).await
@@ -231,7 +230,7 @@ fn idle_too_long() -> ServiceError {
     ServiceError::new(ErrorCode::Unavailable, text)
 }
 
-/// The same where it is known what did not come.
+/// Error for a message that is known to be missing.
 fn missing_too_long(order: u64) -> ServiceError {
     let secs = ORDER_PATIENCE.as_secs();
     let text = format!(
@@ -286,7 +285,7 @@ const fn is_ordered(kind: &Kind) -> bool {
     matches!(kind, Kind::Region(_) | Kind::Extents(_) | Kind::Finish(_))
 }
 
-/// How much of a queue of `capacity` a message takes: its bytes, but at least its share by number, and at most all of
+/// Room that a message takes of a queue of `capacity`: its bytes, but at least its share by number, and at most all of
 /// it. The largest message and its header are a little more than the queue.
 fn cost(bytes: usize, capacity: u32) -> u32 {
     const COST_MIN: u32 = INGEST_QUEUE_BYTES / INGEST_QUEUE_MESSAGES;

@@ -82,7 +82,7 @@ pub(in crate::grpc) struct Lanes {
 }
 
 impl Lanes {
-    /// For a server with so many connections for agents.
+    /// Creates the table for a server with `connections` connections for agents.
     pub(in crate::grpc) fn new(connections: u32) -> Arc<Self> {
         let connections = connections as usize;
         let max = (connections - connections / RESERVED_FOR_STRANGERS) / LANES_SHARE;
@@ -143,7 +143,7 @@ impl Lanes {
         Ok(Attached { lanes: Arc::clone(self), stream, intake: Arc::clone(&entry.intake) })
     }
 
-    /// How many more there may be, of this token.
+    /// Lanes that may still be opened, of this token.
     fn left(&self, table: &Table, token: TokenId) -> usize {
         let of_token = self.per_token_max.saturating_sub(table.lanes(Some(token)));
         self.max.saturating_sub(table.lanes(None)).min(of_token)

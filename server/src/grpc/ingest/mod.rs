@@ -166,7 +166,7 @@ async fn first_message(
     }
 }
 
-/// How messages come to the engine.
+/// Messages on their way to the engine.
 struct Arrivals {
     intake: Arc<Intake>,
     items: blocking::Receiver<Item>,

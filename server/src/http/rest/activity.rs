@@ -28,7 +28,7 @@ use crate::limits::READ_DEADLINE;
 /// Keeps proxies from closing a stream without events.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How long a browser waits before it connects again.
+/// Delay before a browser connects again.
 const RETRY_MS: u32 = 2000;
 
 /// Backups in progress

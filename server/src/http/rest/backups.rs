@@ -109,7 +109,7 @@ pub(super) async fn get(
     .await
 }
 
-/// With their verifications and costs.
+/// Describes backups with their verifications and costs.
 fn describe(app: &App, backups: Vec<BackupRecord>) -> Result<Vec<Backup>, ServiceError> {
     let ids: Vec<BackupId> = backups.iter().map(|backup| backup.id).collect();
     let mut verified: HashMap<BackupId, Verify> =

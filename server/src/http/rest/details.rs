@@ -268,8 +268,8 @@ pub(super) async fn get(
     .await
 }
 
-/// Where its restore point's disk differs from earlier ones; `None` when there is none to compare with, or the
-/// recipes cannot be read: the numbers of a run outlive its restore point.
+/// Comparison of its restore point's disk with earlier ones; `None` when there is none to compare with, or the recipes
+/// cannot be read: the numbers of a run outlive its restore point.
 fn extents(
     app: &App,
     caller: &Caller,

@@ -147,7 +147,7 @@ fn entry<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
     &mut value[key]
 }
 
-/// Where references to schemas begin.
+/// Prefix of references to schemas.
 const SCHEMAS: &str = "#/components/schemas/";
 
 /// Completes the schemas of a document that has all of its paths, so that they are as exact as the answers. The derived ones

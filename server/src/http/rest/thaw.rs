@@ -21,7 +21,7 @@ use crate::http::query::{AsLines, At, Body, Params, id, name};
 use crate::http::{HttpState, ndjson};
 use crate::reading::{self, Wanted};
 
-/// For which a walk over recipes may go on: an answer must begin within 30 s.
+/// Longest time for a walk over recipes: an answer must begin within 30 s.
 const AT_MOST: Duration = Duration::from_secs(20);
 
 /// Limit of a walk whose answer has begun: over 10 TB it takes minutes.

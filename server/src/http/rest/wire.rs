@@ -13,7 +13,7 @@ pub(super) fn time(unix_ms: i64) -> String {
     timestamp(unix_ms)
 }
 
-/// The same for a time that may not exist.
+/// Formats a time that may not exist.
 pub(super) fn maybe_time(unix_ms: Option<i64>) -> Option<String> {
     unix_ms.map(timestamp)
 }

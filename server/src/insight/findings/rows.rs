@@ -29,7 +29,7 @@ pub(crate) struct DiskPast {
 }
 
 impl DiskPast {
-    /// From the earlier rows of a disk, oldest first.
+    /// Compares a row with the earlier rows of a disk, oldest first.
     pub(crate) fn of(row: &DetailRow, earlier: &[DetailRow]) -> Self {
         let done = earlier.iter().filter(|row| row.status == RowStatus::Done);
         // The oldest may or may not be the first full, which is unlike all that follow.

@@ -18,7 +18,7 @@ pub(crate) const PAST_RUNS: u32 = 120;
 /// five times, and growth does not matter.
 pub(super) const RECENT_RUNS: usize = 40;
 
-/// With fewer nothing is usual, …
+/// Runs without which nothing is usual, …
 const RUNS_MIN: usize = 5;
 
 /// … nor before each day of the week was seen once …
@@ -79,7 +79,7 @@ pub(super) struct Past {
     runs: VecDeque<RunSums>,
     /// Logarithms of the new bytes of single runs that were not.
     peaks: VecDeque<f64>,
-    /// When the last run began, usual or not.
+    /// Start of the last run, usual or not.
     last_ms: Option<i64>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Usual {
     pub(super) dup_of_all_max: f64,
 }
 
-/// Where one run, or each of several in a row, is out of line.
+/// Limits beyond which one run, or each of several in a row, is out of line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Limit {
     alone: f64,
@@ -261,7 +261,7 @@ fn local_min(recent: &[Amounts]) -> Option<Limit> {
     })
 }
 
-/// How many times as long as usual it is since the last run.
+/// Time since the last run, in multiples of the usual.
 fn missed(recent: &[&RunSums], since_ms: i64) -> f64 {
     let apart = recent.windows(2).filter_map(|pair| match pair {
         [later, earlier] => Some(later.started_ms.saturating_sub(earlier.started_ms)),
@@ -272,7 +272,8 @@ fn missed(recent: &[&RunSums], since_ms: i64) -> f64 {
     ratio(since, usual).clamp(1.0, MISSED_MAX)
 }
 
-/// The same day of the week, wherever the day begins and though a run begins some hours earlier or later.
+/// Returns true for the same day of the week, wherever the day begins and though a run begins some hours earlier or
+/// later.
 const fn is_same_time_of_week(a_ms: i64, b_ms: i64) -> bool {
     let apart_ms = a_ms.saturating_sub(b_ms).rem_euclid(WEEK_MS);
     apart_ms < DAY_MS / 2 || apart_ms > WEEK_MS - DAY_MS / 2

@@ -12,7 +12,7 @@ const BY_WEEKDAY_MS: i64 = 6 * 86_400_000;
 /// A factor that fell to no less than this share of the usual one is not worth telling.
 const FELL: f64 = 0.95;
 
-/// Whose run it is.
+/// Names of the run's namespace, job and VM.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) namespace: &'a str,

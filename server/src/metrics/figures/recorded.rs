@@ -53,7 +53,7 @@ struct Namespace {
     restore_points: u64,
     stored: u64,
     protected: u64,
-    /// When the newest restore point was finished; of several namespaces, the oldest of these times.
+    /// Finish time of the newest restore point; of several namespaces, the oldest of these times.
     newest_ms: Option<i64>,
     /// In the order of [`QUOTAS`].
     quota_used: [u64; 4],

@@ -1,4 +1,4 @@
-//! How tasks are, and what the latest of each kind came to.
+//! Status of tasks, and the latest figures of each kind.
 
 use holdfast_engine::catalog::{Catalog, TaskKind, TaskRecord, TaskStatus};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ struct ReclaimFigures {
     cleanable_bytes: Option<u64>,
 }
 
-/// As of one moment.
+/// Figures of tasks, as of one moment.
 #[derive(Debug)]
 pub(super) struct TaskFigures {
     unfinished: Vec<(TaskKind, TaskStatus)>,

@@ -1,4 +1,4 @@
-//! Who gets a slot, seen from the connections.
+//! Slots and their holders, seen from the connections.
 
 use std::collections::HashSet;
 

@@ -169,7 +169,7 @@ impl From<KeysError> for Refused {
 // A crash leaves the number before: an older table than the last is then noticed all the same, unless it is the very one
 // before.
 
-/// In the data folder: the repository's id, and the number.
+/// File in the data folder: the repository's id, and the number.
 const FILE: &str = "keys-seen";
 
 fn path(data_dir: &Path) -> PathBuf {

@@ -44,7 +44,7 @@ impl Needed {
         Self { settings, file: file.map(Path::to_path_buf) }
     }
 
-    /// As lines of a configuration file.
+    /// The settings as lines of a configuration file.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.settings.iter().map(|(key, value)| format!("{key} = {value}"))
     }

@@ -12,7 +12,7 @@ use crate::files;
 use crate::repository::snapshot::cannot;
 use crate::repository::{BLOBS, is_repository, open_beside};
 
-/// Below the data folder; a number follows where there is one already.
+/// Folder below the data folder; a number follows where there is one already.
 const ASIDE_FOLDER: &str = "unused-repository";
 
 const CATALOG: &str = "catalog.db";

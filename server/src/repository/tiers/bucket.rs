@@ -13,7 +13,7 @@ use holdfast_volume::{Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer
 use crate::config::{SendRates, Settings, server_encryption};
 use crate::error::ServiceError;
 
-/// Above any bundle of certificates.
+/// Largest file of certificates: above any bundle.
 const CA_MAX_BYTES: u64 = 4 << 20;
 
 /// The bucket that the settings name.

@@ -11,7 +11,7 @@ use super::usage::{Kept, Month, Span, Thawed};
 /// Requests of less time than this say nothing of the rest of a month.
 const OBSERVED_MIN_MS: i64 = 86_400_000;
 
-/// As prices of copies that can be read count.
+/// Days of a month, as prices of copies that can be read count.
 const THAWED_MONTH_DAYS: u128 = 30;
 
 /// Cost, by what is paid for.
@@ -36,7 +36,7 @@ impl Cost {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClassCost {
     pub(crate) class: String,
-    /// Since counting began.
+    /// Cost since counting began.
     pub(crate) so_far: Dollars,
     /// Cost of its present content for a whole month.
     pub(crate) keeping: Dollars,
@@ -45,14 +45,14 @@ pub(crate) struct ClassCost {
 /// A month's costs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MonthCost {
-    /// Since counting began.
+    /// Cost since counting began.
     pub(crate) so_far: Cost,
-    /// By the end of the month: what is kept now stays, and requests go on as they were; nothing more is thawed. `None`:
-    /// they were not counted for a day yet.
+    /// Cost by the end of the month: what is kept now stays, and requests go on as they were; nothing more is thawed.
+    /// `None`: they were not counted for a day yet.
     pub(crate) by_end: Option<Cost>,
     /// Keeping what lies there now, for a whole month.
     pub(crate) keeping: Dollars,
-    /// By storage class.
+    /// Costs by storage class.
     pub(crate) classes: Vec<ClassCost>,
 }
 

@@ -13,13 +13,13 @@ use crate::config::Settings;
 use crate::error::ServiceError;
 use holdfast_proto::ErrorCode;
 
-/// Under this key the record has what was used.
+/// Key in the record for the usage.
 const USAGE: &str = "usage";
 
-/// How long what was found is kept at least.
+/// Least time for which findings are kept.
 const KEEP: Duration = Duration::from_secs(5);
 
-/// And longer when it took long, so that it takes at most one part in this many of the time.
+/// Findings are kept longer when they took long, so that looking takes at most one part in this many of the time.
 const SHARE: u32 = 20;
 
 /// Settings that figures depend on.
@@ -82,7 +82,7 @@ pub(super) struct Figures {
 struct Counting {
     usage: Usage,
     counted: Asked,
-    /// As it was written down last.
+    /// Requests as written down last.
     written: Asked,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tiers;
 
-/// Under this key.
+/// Key in the record.
 const KEPT_BACK: &str = "kept_back";
 
 /// Containers that the last round of reclaim kept out of the archive.
@@ -17,7 +17,7 @@ pub(crate) struct KeptBack {
     pub(crate) bytes: u64,
     /// Storage class of the archive.
     pub(crate) class: String,
-    /// For which the class is paid at least.
+    /// Minimum days for which the class is paid for.
     pub(crate) minimum_days: u32,
 }
 

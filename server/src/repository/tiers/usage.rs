@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Requests of one bucket, or of several processes' worth of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Requests {
-    /// In the order of [`RequestKind::ALL`].
+    /// Requests in the order of [`RequestKind::ALL`].
     pub(super) made: [u64; RequestKind::ALL.len()],
     pub(crate) failed: u64,
     pub(crate) sent_bytes: u64,
@@ -89,15 +89,15 @@ pub(crate) struct Thawed {
 pub(crate) struct Month {
     /// Year and month in UTC, such as `2026-11`.
     pub(crate) name: String,
-    /// When counting began: with the month, or later.
+    /// Time at which counting began: with the month, or later.
     pub(crate) since_ms: i64,
     /// Up to when what is kept was counted.
     pub(crate) until_ms: i64,
     pub(crate) requests: Requests,
-    /// By storage class.
+    /// Bytes kept, by storage class.
     #[serde(default)]
     pub(crate) classes: BTreeMap<String, Kept>,
-    /// By storage class and speed, as requests of S3 name it.
+    /// Thaws by storage class and speed, as requests of S3 name it.
     #[serde(default)]
     pub(crate) thaws: BTreeMap<String, BTreeMap<String, Thawed>>,
     /// Objects that were given a storage class, by that.
@@ -204,7 +204,7 @@ impl Month {
         })
     }
 
-    /// As if nothing happened until `now_ms`: for a look between two counts.
+    /// The month as if nothing happened until `now_ms`: for a look between two counts.
     pub(crate) fn as_of(&self, now_ms: i64) -> Self {
         let mut later = self.clone();
         later.pass(now_ms);

@@ -129,7 +129,7 @@ async fn a_login_takes_no_large_body() {
 }
 
 impl Fixture {
-    /// Until no connection has a token.
+    /// Waits until no connection has a token.
     async fn wait_for_no_callers(&self) {
         while !self.server.app().activity.tokens().is_empty() {
             step(STEP).await;

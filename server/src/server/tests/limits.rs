@@ -1,4 +1,4 @@
-//! How many sessions and streams at once.
+//! Limits of sessions and streams at once.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -63,7 +63,7 @@ async fn streams_beyond_the_limit_are_refused_until_one_ends() {
 /// Threads for blocking work in the test below; a server has about a hundred.
 const THREADS: usize = 6;
 
-/// After which a call counts as stuck.
+/// Time after which a call counts as stuck.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(600);
 
 #[test]

@@ -13,7 +13,7 @@ use crate::retention::choice;
 use crate::retention::plan::Decided;
 use crate::retention::run::{Work, run};
 
-/// Who may.
+/// Roles that may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     EveryRole,

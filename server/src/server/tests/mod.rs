@@ -65,7 +65,7 @@ impl Fixture {
         self.server.app().catalog()
     }
 
-    /// How many events the audit log has, by action.
+    /// Counts the events in the audit log, by action.
     fn audited(&self) -> BTreeMap<String, u64> {
         self.server.app().auth.audit_log().flush().unwrap();
         let log = self.catalog().list_audit(PageRequest { size: 1000, token: "" }).unwrap();

@@ -1,4 +1,4 @@
-//! Whose a VM is, over the wire: who backs it up, who reads it back, who reports on it, who gives it away.
+//! Owners of VMs, over the wire: who backs a VM up, who reads it back, who reports on it, who gives it away.
 
 use holdfast_engine::catalog::{AuditEntry, PageRequest};
 use serde_json::{Value, json};

@@ -74,7 +74,7 @@ impl Unread {
         Self { answered, _connection: sender, _waiting: waiting }
     }
 
-    /// How many answers have begun.
+    /// Answers that have begun.
     pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::SeqCst)
     }

@@ -13,7 +13,7 @@ fn bench() -> Bench {
     Bench::with(Scripted::new(TaskKind::Reclaim), verify)
 }
 
-/// So long later: how many tasks the schedules have started.
+/// Tasks that the schedules have started, so long later.
 fn after(bench: &Bench, ms: i64) -> usize {
     bench.clock.advance_ms(ms.max(LOOK_INTERVAL_MS));
     bench.work()

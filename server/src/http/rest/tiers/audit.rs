@@ -46,7 +46,7 @@ struct FlawState {
     found: String,
 }
 
-/// As the record knows it. Blocks.
+/// Reads the state from the record. Blocks.
 pub(super) fn look(record: &Record) -> Result<AuditState, ServiceError> {
     let flaws = record.flaws(FLAWS_NAMED).map_err(record_error)?;
     let flaws = flaws.into_iter().map(|(name, flaw, found_ms)| FlawState {

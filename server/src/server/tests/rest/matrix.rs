@@ -11,7 +11,7 @@ use holdfast_engine::catalog::TaskKind;
 use super::*;
 use crate::http::Audience;
 
-/// Who may call.
+/// Callers that may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     NoTokenNeeded,
