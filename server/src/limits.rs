@@ -1,7 +1,7 @@
 //! Every limit of the front door: what a peer may cost before it has shown a valid token, and how long anything it
 //! began may take. `docs/SECURITY.md` quotes the figures; a test compares them.
 //!
-//! What a *caller with a token* may cost is in `grpc/bounds.rs` and `http/bounds.rs`.
+//! The bounds on a *caller with a token* are in `grpc/bounds.rs` and `http/bounds.rs`.
 //!
 //! The arithmetic, for the default of 1,024 connections of agents (`max_connections`) and 256 of browsers:
 //! * Strangers, that is connections without a valid token so far, hold at most three quarters of the slots: 768 and 192.

@@ -51,7 +51,7 @@ pub(crate) fn create(
 /// Checks what is asked of a code, besides [`NewToken::check`].
 ///
 /// # Errors
-/// What is wrong with the request, for a person.
+/// The problem with the request, for a person.
 pub(crate) fn check(new: &NewToken<'_>) -> Result<(), String> {
     match new.role {
         Role::Backup | Role::Restore => Ok(()),

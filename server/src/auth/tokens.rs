@@ -37,7 +37,7 @@ impl NewToken<'_> {
     /// Checks the request. Returns when the token would expire, as Unix milliseconds.
     ///
     /// # Errors
-    /// What is wrong with the request, for a person.
+    /// The problem with the request, for a person.
     pub(crate) fn check(&self, now_ms: i64) -> Result<Option<i64>, String> {
         check_name("token", self.name)?;
         if self.role == Role::Admin && !self.namespaces.is_empty() {

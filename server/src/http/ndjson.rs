@@ -86,7 +86,7 @@ impl<T: Serialize> Lines<T> {
     }
 
     /// # Errors
-    /// What ends the answer: its reader went away, its token or login has ended, or the server stops.
+    /// The reason why the answer ends: its reader went away, its token or login has ended, or the server stops.
     pub(super) fn check(&self) -> Result<(), ServiceError> {
         if self.queue.is_closed() || *self.app.stopping().borrow() {
             return Err(Stop::ShuttingDown.into());

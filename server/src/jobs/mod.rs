@@ -12,7 +12,7 @@
 //! * A step that fails or panics is shown and tried again, less and less often; it affects no other job.
 //! * After [`Jobs::pause`] no step of the job begins; after [`Runner::stop`] none is under way.
 //!
-//! What a job has to keep across a crash is its own affair ([`Job::resume_point`]); nothing here is durable.
+//! Each job keeps its own state across a crash ([`Job::resume_point`]); nothing here is durable.
 
 mod bucket_copies;
 mod bucket_retention;

@@ -1,7 +1,7 @@
 //! The audit of the bucket, in the words of people: what it found, which restore points that concerns, and what to do.
 //!
-//! What lies nowhere else is damage from then on, as if a disk had lost it: the next backups send it again. What a crash
-//! leaves is the audit's ([`holdfast_tiers`]); what was found before it is told by `tier status` all the same.
+//! Data that lies nowhere else is damage from then on, as if a disk had lost it: the next backups send it again. After a
+//! crash the audit's own rules hold ([`holdfast_tiers`]); `tier status` reports earlier findings all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -229,7 +229,7 @@ struct Watch<'a> {
     steering: &'a mut dyn AuditSteering,
     place: AuditPlace,
     total: u64,
-    /// The engine's error: the audit ends.
+    /// The engine's first error: the audit ends.
     failed: Option<EngineError>,
 }
 

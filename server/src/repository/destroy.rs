@@ -42,7 +42,7 @@ pub(crate) struct Destroyed {
 #[derive(Debug)]
 pub(crate) struct InBucket {
     pub(crate) location: String,
-    /// Number still to be removed from there, and why they were not.
+    /// Copies still to be removed from there, and why they were not.
     pub(crate) left: Option<(u64, String)>,
 }
 

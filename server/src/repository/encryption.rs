@@ -1,6 +1,6 @@
 //! The volume of a repository as the engine gets it: as it is, or with everything on it encrypted.
 //!
-//! Whether it is encrypted says the volume itself: it holds a table of keys, or none. The settings say what opens the
+//! The volume itself says if it is encrypted: it holds a table of keys, or none. The settings say what opens the
 //! table, and whether a new repository gets one.
 
 pub(crate) mod at_work;
@@ -75,7 +75,7 @@ impl KeySource {
     /// Reads the secret.
     ///
     /// # Errors
-    /// What is missing, refused or not what it should be, and what to do.
+    /// The secret is missing, refused or not what it should be; the message says what to do.
     pub(crate) fn read(&self) -> Result<SlotSecret, ServiceError> {
         match self {
             Self::File(path) => Ok(SlotSecret::key_file(key_file::read(path).map_err(no_key)?)),

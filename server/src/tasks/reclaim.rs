@@ -126,13 +126,13 @@ pub(crate) struct ReclaimWork {
     pub(crate) engine: Arc<Engine>,
     /// `None`: everything lies here.
     pub(crate) tiers: Option<Arc<Tiers>>,
-    /// Rule for moving containers to the bucket alone in each round; `None`: nothing is moved.
+    /// Selection of containers that each round moves to the bucket alone; `None`: none.
     pub(crate) moving: Option<Moving>,
-    /// Rule for moving containers to the archive in each round, if there are tiers; `None`: nothing is moved.
+    /// Selection of containers that each round moves to the archive, if there are tiers; `None`: none.
     pub(crate) archiving: Option<Archiving>,
 }
 
-/// Rule for moving containers to the archive.
+/// Selection of containers to move to the archive.
 #[derive(Debug)]
 pub(crate) struct Archiving {
     pub(crate) min_age_days: u32,

@@ -1,7 +1,7 @@
 //! Thaw: brings back from the archive what a restore point needs, and waits until it can be read.
 //!
-//! What was asked for is in the record of what lies in the bucket, so a later attempt, or another task, asks only for what is
-//! still cold. A cancelled one takes nothing back: what was asked for comes, and is paid for.
+//! Requests to thaw are in the record of what lies in the bucket, so a later attempt, or another task, asks only for
+//! objects that are still cold. A cancelled one takes nothing back: what was asked for comes, and is paid for.
 //!
 //! It ends, whatever the bucket does: one that never thaws what it was asked for, says that it does and never has it, or
 //! fails for a day ends the task, with what it waited for.

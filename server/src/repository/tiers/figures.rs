@@ -27,7 +27,7 @@ const SHARE: u32 = 20;
 pub(crate) struct Plan {
     /// Storage class of what is put.
     pub(crate) class: String,
-    /// Set if the prices are those of the bucket's provider.
+    /// Set if the bucket is Amazon's, whose prices these are.
     pub(crate) is_amazon: bool,
     /// Days after which containers are moved, and the share of the volume up to which.
     pub(crate) moving: Option<(u32, u8)>,

@@ -1,6 +1,6 @@
 //! Every endpoint × every role × its own, another and every namespace; no token, and a revoked one.
 //!
-//! What is expected is written down here by hand, apart from the table that the server checks by; a test holds
+//! Expectations are written down here by hand, apart from the table that the server checks by; a test holds
 //! this list against the OpenAPI document, so that an endpoint cannot be forgotten.
 
 use holdfast_proto::api::{LINES, Rules};
