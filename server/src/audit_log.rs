@@ -58,7 +58,7 @@ struct State {
 }
 
 impl State {
-    /// Counts an event. Whether it is the first of its kind in this window.
+    /// Counts an event. Returns true if it is the first of its kind in this window.
     fn count(&mut self, repeat: AuditRepeat) -> bool {
         let AuditRepeat { entry, key, count, first_ms, last_ms } = repeat;
         let same = (entry.action.clone(), entry.who.clone(), key.clone());
@@ -118,7 +118,7 @@ impl AuditLog {
         state.count(AuditRepeat::once(entry, about.to_owned(), self.clock.now_ms()));
     }
 
-    /// Notes an event that may repeat: at once when it is the first of its kind in this window. Whether it was.
+    /// Notes an event that may repeat: at once when it is the first of its kind in this window. Returns true if it was.
     /// Blocks.
     pub(crate) fn note(&self, entry: AuditEntry, key: String) -> bool {
         let (first, full) = {
@@ -138,7 +138,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes what was counted, in one transaction. What cannot be written is kept for the next time. Blocks.
+    /// Writes what was counted, in one transaction. Counts that cannot be written are kept for the next time. Blocks.
     ///
     /// # Errors
     /// The catalog's.

@@ -52,7 +52,7 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Takes from others what they may do with a folder, and from its group that it may write. The group may read, if it
-/// could: no one has that by accident but those of the server's user's own group. Whether anything was taken.
+/// could: no one has that by accident but those of the server's user's own group. Returns true if anything was taken.
 ///
 /// # Errors
 /// Any I/O error; the folder of another user most of all.

@@ -31,13 +31,13 @@ struct Waiter<K: Hash + Eq + Copy> {
 }
 
 impl<K: Hash + Eq + Copy> Shares<K> {
-    /// There may be `in_all`, of which each key may have `each`.
+    /// Creates `in_all` shares, of which each key may have `each`.
     pub(crate) fn new(in_all: usize, each: usize) -> Arc<Self> {
         let state = State { taken: HashMap::new(), waiting: VecDeque::new() };
         Arc::new(Self { in_all, each, state: Mutex::new(state) })
     }
 
-    /// There may be `in_all`, of which each key may have half.
+    /// Creates `in_all` shares, of which each key may have half.
     pub(crate) fn halves(in_all: usize) -> Arc<Self> {
         Self::new(in_all, in_all.div_ceil(2))
     }

@@ -32,7 +32,7 @@ use crate::files;
 pub const CERTIFICATE_FILE: &str = "tls/cert.pem";
 /// The fingerprint of the certificate that is presented, whosever it is, below the data folder.
 pub const FINGERPRINT_FILE: &str = "tls/fingerprint";
-/// Its private key, below the data folder.
+/// Path of the certificate's private key, below the data folder.
 pub const KEY_FILE: &str = "tls/key.pem";
 
 /// Years a self-signed certificate is valid: clients pin it, so it should outlive the hardware.
@@ -89,7 +89,7 @@ pub struct Identity {
     key_path: PathBuf,
     /// Fingerprint of the first certificate.
     pub fingerprint: CertFingerprint,
-    /// Made by this start.
+    /// Set if it was made by this start.
     pub created: bool,
 }
 

@@ -45,7 +45,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// None yet, within the limits of settings and memory.
+    /// No activity yet, within the limits of settings and memory.
     pub fn new(engine: &Arc<Engine>, clock: &Arc<dyn Clock>, settings: &Settings, budget: &Budget) -> Self {
         let streams = Streams::new(StreamLimits::of_budget(budget));
         Self {

@@ -65,7 +65,7 @@ impl StreamKind {
 pub enum Stop {
     ShuttingDown,
     TokenEnded,
-    /// Its slot is due to another tenant.
+    /// The stream's slot is due to another tenant.
     GivesWay,
 }
 
@@ -242,7 +242,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// None yet.
+    /// No streams yet.
     pub fn new(limits: StreamLimits) -> Arc<Self> {
         let queues = StreamKind::ALL
             .map(|kind| Queue { turns: Turns::new(limits.of(kind)), waited: Waited::default() });
@@ -348,7 +348,7 @@ pub struct StreamGuard {
 }
 
 impl StreamGuard {
-    /// Its peer brought or took so much.
+    /// Counts bytes that its peer brought or took.
     pub(crate) fn moved(&self, bytes: u64) {
         self.motion.moved(bytes);
     }

@@ -103,7 +103,7 @@ impl Drop for Watcher {
 }
 
 impl Watchers {
-    /// None yet.
+    /// No watchers yet.
     pub(super) fn new(engine: Arc<Engine>, clock: Arc<dyn Clock>, streams: Arc<Streams>) -> Arc<Self> {
         Arc::new(Self {
             engine,

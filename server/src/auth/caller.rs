@@ -25,7 +25,7 @@ impl Caller {
         Self { token, peer, refusal_noted: Arc::default() }
     }
 
-    /// Says that a refusal of this call is in the audit log from now on. Whether it was already.
+    /// Notes that a refusal of this call is in the audit log. Returns true if it was already.
     pub(crate) fn refusal_noted(&self) -> bool {
         self.refusal_noted.swap(true, Ordering::Relaxed)
     }

@@ -16,7 +16,7 @@ use crate::error::ServiceError;
 /// A login that is not used for this long ends: a working day.
 pub const LOGIN_MS: i64 = 12 * 3_600_000;
 
-/// Its end is moved at most this often: one row is written every few minutes, not with every request.
+/// Shortest interval at which a login's end is moved: one row is written every few minutes, not with every request.
 const SLIDE_MS: i64 = 5 * 60_000;
 
 /// Names a login without giving it away: the hash of its cookie.
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Cookie {
 }
 
 impl WebLogin {
-    /// Must accompany every request that changes something, see `check_csrf`.
+    /// The CSRF token. It must accompany every request that changes something, see `check_csrf`.
     pub fn csrf(&self) -> &str {
         &self.csrf
     }
@@ -287,7 +287,7 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// Its SHA-256.
+    /// The SHA-256 of it.
     fn hash(&self) -> [u8; 32] {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, &self.0).as_ref());

@@ -18,9 +18,9 @@ const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 const DAY_MINUTES: u16 = 24 * 60;
 
-/// Some time of some days of the week, and the bytes a second that may be sent then: `mon-fri 08:00-18:00 Europe/Berlin 5MiB`.
-/// Without days it is all of them, without a zone it is UTC, and 0 is any rate. What ends before it begins ends on the next
-/// day.
+/// Times on some days of the week, and the bytes a second that may be sent then: `mon-fri 08:00-18:00 Europe/Berlin
+/// 5MiB`. Without days it holds on all of them, without a zone it is UTC, and 0 is any rate. A window that ends before
+/// it begins ends on the next day.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RateWindow {

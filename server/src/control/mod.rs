@@ -156,7 +156,7 @@ impl Running {
         }
     }
 
-    /// Has it go on with `table`, which was made of the one with number `based_on`.
+    /// Makes the server go on with `table`, which was made of the one with number `based_on`.
     ///
     /// # Errors
     /// `Busy`: another table counts by now; what else it is refused for; `Unavailable`: it is not known whether the server

@@ -37,7 +37,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// There is nothing at this path.
+    /// Answer for a path at which there is nothing.
     pub(crate) fn not_found() -> Self {
         ServiceError::new(
             ErrorCode::NotFound,
@@ -46,7 +46,7 @@ impl Problem {
         .into()
     }
 
-    /// There is nothing at this path for agents, which know no paths but those of their version.
+    /// The same for agents, which know no paths but those of their version.
     pub(crate) fn unknown_to_agents() -> Self {
         let text = "the API at this address has nothing at this path: agent and server may be of different versions; \
                     upgrade the older of the two";

@@ -43,7 +43,7 @@ fn find(path: &str) -> Option<&'static File> {
     FILES.binary_search_by(|file| file.path.cmp(path)).ok().and_then(|index| FILES.get(index))
 }
 
-/// Any path without a route.
+/// Answers for any path without a route.
 pub(super) async fn serve(request: Request) -> Response {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return Problem::method_not_allowed("GET, HEAD").into_response();

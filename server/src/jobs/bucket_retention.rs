@@ -108,7 +108,7 @@ impl BucketRetention {
         Ok(true)
     }
 
-    /// Looks at the next locked restore points. Whether these were all.
+    /// Looks at the next locked restore points. Returns true if these were all.
     fn look(&self, look: &mut Look, budget: &Budget) -> Result<bool, JobError> {
         let copies = &self.tiers.copies;
         let page = self.engine.locked_backups(look.after, PAGE)?;

@@ -46,7 +46,7 @@ pub struct JobStatus {
     pub failures: u64,
     /// Steps that failed since the last that succeeded.
     pub failures_in_row: u32,
-    /// Kept after later steps succeed.
+    /// The last error; kept after later steps succeed.
     pub last_error: Option<LastError>,
     /// Time of the last step that succeeded.
     pub last_success_ms: Option<i64>,
@@ -74,7 +74,7 @@ pub(super) struct Entry {
     name: &'static str,
     shared: Mutex<Shared>,
     wish: watch::Sender<Wish>,
-    /// There is something to do.
+    /// Notified when there is something to do.
     woken: Notify,
 }
 

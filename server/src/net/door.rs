@@ -194,7 +194,7 @@ impl State {
 /// Holders of places; ordered by age, as numbers are given in order.
 pub(crate) type Places = BTreeMap<u64, Origin>;
 
-/// The one to lose its place before another of `origin` may come in, if any.
+/// The place to drop before another of `origin` may come in, if any.
 ///
 /// Places are for peers that nothing is known about, and their number is bounded. A newcomer always gets one: when there are
 /// too many from its address the oldest of these loses its place, and when there are too many in all, the oldest of the

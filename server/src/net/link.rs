@@ -237,7 +237,7 @@ impl StallMonitor {
         self.waiting.lock().insert(answer, (Instant::now(), at_most));
     }
 
-    /// More of it was asked for, or it is done.
+    /// The answer's reader asked for more, or the answer is done.
     pub(super) fn reads(&self, answer: u64) {
         self.waiting.lock().remove(&answer);
     }

@@ -111,7 +111,7 @@ pub(crate) fn destroy_namespace(
 /// Why blobs are left in the bucket that was asked to remove them.
 const MUST_STAY: &str = "they must stay there until their retention ends, and go then while a server runs";
 
-/// Has the bucket follow.
+/// Removes the copies in the bucket as well.
 fn in_bucket(tiers: &Tiers) -> Result<InBucket, ServiceError> {
     let settled = tiers.settle();
     let left = tiers.copies.record().removals_count().map_err(record_error)?;

@@ -327,7 +327,8 @@ pub(crate) fn refuse_plain(
     if Arc::ptr_eq(raw, recovered) { at_work::refuse_none(data_dir, id) } else { Ok(()) }
 }
 
-/// Opens the table with a kit, and has `source` open it from now on. Whether that changed it: then it is still to be written.
+/// Opens the table with a kit, and makes `source` open it from now on. Also returns true if that changed the table:
+/// then it is still to be written.
 ///
 /// # Errors
 /// Another kit; when the key file cannot be made.

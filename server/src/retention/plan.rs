@@ -72,7 +72,7 @@ pub(crate) fn too_many(vm: &str) -> String {
     )
 }
 
-/// Hands over the restore points of a VM, as rules look at them. Whether it was all: not when there are too many. Blocks.
+/// Hands over the restore points of a VM, as rules look at them. Returns false when there are too many. Blocks.
 ///
 /// # Errors
 /// As [`decide_vm`].

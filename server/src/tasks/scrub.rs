@@ -142,7 +142,7 @@ impl ScrubWork {
         Ok(())
     }
 
-    /// Has the catalog know what the damage known now costs. The inner error: it cannot be told at the moment.
+    /// Records in the catalog what the damage known now costs. The inner error: it cannot be told at the moment.
     fn name_damage(&self, control: &Control) -> Result<Result<(), String>, Stopped> {
         let job = self.engine.damage_report_job();
         loop {

@@ -36,7 +36,7 @@ use crate::grpc::ingest::intake::{Intake, Message, Source};
 use crate::grpc::ingest::queue::{GRPC_HEADER_BYTES, line_error, unknown_kind};
 use crate::limits::{CALLS_PER_TOKEN_MAX, RESERVED_FOR_STRANGERS, TOKEN_SHARE};
 
-/// The other half is for everything else.
+/// Share of the connections that may be lanes: half, the other half is for everything else.
 const LANES_SHARE: usize = 2;
 
 /// One stream is offered at most this part of the lanes that are left: a quarter.

@@ -150,7 +150,7 @@ fn stored_day(space: &SpaceDay) -> Result<StoredDay, ServiceError> {
     })
 }
 
-/// Every day up to now. On one without a look the repository took what it did on the day before.
+/// The space of every day up to now. On one without a look the repository took what it did on the day before.
 fn without_gaps(looks: &[SpaceDay], now: SpaceDay) -> Vec<SpaceDay> {
     let mut days: Vec<SpaceDay> = Vec::new();
     for look in looks.iter().filter(|look| look.day < now.day).chain([&now]) {

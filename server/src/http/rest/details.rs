@@ -111,7 +111,7 @@ pub(super) async fn list(
     state.app.blocking(work).await
 }
 
-/// Every row, batch by batch.
+/// Answers with every row, batch by batch.
 async fn lines(state: &HttpState, identity: &Identity, filter: Filter) -> Result<Response, ServiceError> {
     let caller = identity.caller.clone();
     ndjson::answer(state, identity, Takes::Turn, move |app, lines| {

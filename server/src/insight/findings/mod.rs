@@ -33,7 +33,7 @@ const COMPRESSIBLE: f64 = 1.3;
 /// Data compresses as before down to this share of the local factor.
 const AS_BEFORE: f64 = 0.7;
 
-/// Less data need not be told to have been read again.
+/// Least data whose reading again is worth telling.
 const READ_AGAIN_MIN_BYTES: u64 = 1 << 30;
 
 /// Duplicates from this share on mean that data came from elsewhere, …
@@ -70,7 +70,7 @@ pub(crate) struct Found {
     /// All its runs together.
     sum: Amounts,
     pub(crate) more_bytes: u64,
-    /// There is a later run.
+    /// Set if there is a later run.
     #[serde(skip)]
     pub(crate) is_over: bool,
 }

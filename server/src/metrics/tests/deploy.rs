@@ -67,7 +67,7 @@ fn check_query(query: &str) -> BTreeSet<&'static str> {
     used
 }
 
-/// Every value of `key` anywhere below.
+/// Collects every value of `key` anywhere below.
 fn all<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a Value>) {
     match value {
         Value::Object(map) => {

@@ -286,7 +286,7 @@ async fn a_missing_message_keeps_all_behind_it_from_the_engine() {
     fixture.server.stop().await.unwrap();
 }
 
-/// Does with the lanes of a stream of its own what no agent does, in one of five ways.
+/// Misuses the lanes of a stream of its own, in one of five ways.
 async fn misbehave(client: Client, vm: String, how: usize) {
     let session = client.start("", &vm).await.unwrap().session_id;
     let control = Control::open(&client, &session).await;

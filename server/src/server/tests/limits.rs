@@ -104,7 +104,7 @@ fn streams_that_stall_do_not_hold_up_authentication() {
     });
 }
 
-/// Its work goes on on a thread that everyone shares.
+/// The work of a reset call goes on on a thread that everyone shares.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_is_reset_holds_its_share_until_its_work_ends() {
     let fixture = Fixture::start().await;

@@ -9,7 +9,7 @@ use crate::app::holding;
 use crate::http::bounds::DOWNLOADS_MAX;
 use crate::net::Held;
 
-/// More rows than the pipes between server and client hold: each is some 300 bytes.
+/// Starts a server with more rows than the pipes between server and client hold: each is some 300 bytes.
 async fn with_many_rows(rows: usize) -> Fixture {
     use holdfast_engine::catalog::{Attempt, DetailRow, FailedRun, RowStatus, new_id};
     use holdfast_engine::ids::{RunId, SessionId};
@@ -118,7 +118,7 @@ async fn a_download_ends_with_its_token() {
     fixture.server.stop().await.unwrap();
 }
 
-/// Its work goes on on a thread that everyone shares.
+/// The work of a request that is given up goes on on a thread that everyone shares.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_given_up_holds_its_slot_until_its_work_ends() {
     let fixture = Fixture::start().await;
