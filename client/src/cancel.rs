@@ -22,7 +22,7 @@ impl Cancel {
         (Canceller(sender), Self(Some(receiver)))
     }
 
-    /// Whether it was told to end.
+    /// Returns true once cancellation was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.as_ref().is_some_and(|receiver| *receiver.borrow())
     }

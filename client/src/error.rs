@@ -1,4 +1,4 @@
-//! What can go wrong for an agent. Messages name the object and say what to do next.
+//! Errors of the agent. Messages name the object and say what to do next.
 //!
 //! [`ClientError::exit_code`] is the one mapping to the exit codes the command line documents.
 

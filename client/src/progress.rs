@@ -33,7 +33,7 @@ pub struct Step {
     pub wire_bytes: u64,
 }
 
-/// What a person should know.
+/// Notices for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// The connection is lost; the agent tries to reconnect.

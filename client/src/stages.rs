@@ -63,7 +63,7 @@ struct Counter {
 #[derive(Debug, Default)]
 pub struct Stages([Counter; STAGES.len()]);
 
-/// What one stage took.
+/// Time and bytes of one stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct StageTotal {
     /// Summed over threads; 0 for stages that only wait.

@@ -13,8 +13,7 @@ use crate::progress::Progress;
 /// Before a stream that gave way is opened again: the one it gave way to has the slot by then.
 const GIVEN_WAY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What to do about a stream that the server ended for one that waited longer: nothing, for a moment. This is no outage
-/// either.
+/// Pauses before a stream is opened again that the server ended for one that waited longer. This is no outage either.
 pub(crate) async fn give_way(error: &ClientError) {
     tracing::info!(reason = %error, "gave way to another; opening the stream again");
     tokio::time::sleep(GIVEN_WAY_PAUSE).await;
@@ -23,7 +22,7 @@ pub(crate) async fn give_way(error: &ClientError) {
 /// Follows one stream until its turn comes.
 pub(crate) struct Turn<'a> {
     progress: &'a dyn Progress,
-    /// What is shown.
+    /// Streams ahead in the queue, as last shown; `None` while not waiting.
     ahead: Option<u32>,
     has_waited: bool,
 }
@@ -43,7 +42,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Whether the stream has waited.
+    /// Returns true if the stream has waited.
     pub(crate) const fn has_waited(&self) -> bool {
         self.has_waited
     }

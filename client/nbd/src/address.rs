@@ -64,7 +64,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// What may follow the `?`.
+/// Query parameters of an NBD address.
 #[derive(Default)]
 struct Parameters {
     socket: Option<PathBuf>,

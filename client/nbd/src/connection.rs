@@ -105,9 +105,9 @@ impl Connection {
         }
     }
 
-    /// What the `len` bytes from `offset` on are, whole blocks within the export: extents that cover the first of them at
-    /// least, and reach beyond the last at most to the end of the export. `one` extent is enough, and then it does not
-    /// reach beyond.
+    /// Returns the allocation status of the `len` bytes from `offset` on, whole blocks within the export: extents that
+    /// cover at least the first of them, and reach beyond the last at most to the end of the export. With `one`, a
+    /// single extent is enough and does not reach beyond.
     pub(crate) fn block_status(&mut self, offset: u64, len: u32, one: bool) -> Result<Vec<Extent>, NbdError> {
         let context = self.agreed.allocation.ok_or_else(|| NbdError::violation("no status was agreed on"))?;
         self.request(command::BLOCK_STATUS, if one { command::REQ_ONE } else { 0 }, offset, u64::from(len))?;

@@ -96,8 +96,8 @@ impl Export {
         Ok(())
     }
 
-    /// What the bytes of `range` are, in order and without gaps. The last extent may reach further, so that a large
-    /// stretch of zeros takes one call. All is data where the server cannot tell.
+    /// Returns the extents of `range`, data or zeros, in order and without gaps. The last may reach further, so that a
+    /// large stretch of zeros takes one call. All is data where the server cannot tell.
     ///
     /// # Errors
     /// [`NbdError::PastEnd`] when the range is empty or reaches beyond the export; any other when the server cannot be

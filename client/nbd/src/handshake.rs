@@ -16,7 +16,7 @@ const REPLY_MAX: u32 = 16 << 10;
 /// Replies that an option may have before its last.
 const REPLIES_MAX: usize = 64;
 
-/// What was agreed on.
+/// Parameters negotiated in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed {
     pub(crate) size_bytes: u64,
@@ -203,7 +203,7 @@ fn by_name(stream: &mut Stream, export: &str, no_zeroes: bool) -> Result<Agreed,
     Ok(agreed)
 }
 
-/// What all arithmetic on offsets relies on.
+/// Checks the parameters that all arithmetic on offsets relies on.
 fn check(agreed: &Agreed) -> Result<(), NbdError> {
     let Agreed { size_bytes, flags, min_block, payload_max, .. } = *agreed;
     let wrong = |what: String| Err(NbdError::Violation(what));

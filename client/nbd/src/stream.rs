@@ -102,7 +102,7 @@ impl Write for Timed {
     }
 }
 
-/// What a connection talks through.
+/// Transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(Timed),

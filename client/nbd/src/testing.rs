@@ -48,7 +48,7 @@ pub(crate) struct Model {
     pub(crate) tls: Option<Arc<ServerConfig>>,
 }
 
-/// What a session talks through.
+/// Transport of a session.
 trait Socket: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Socket for T {}

@@ -15,7 +15,8 @@ use crate::stages::{Stage, Stages};
 /// A region that is being compressed. The channel closes without an answer when its thread panicked.
 pub(crate) type Compressing = oneshot::Receiver<Result<v1::Region, ClientError>>;
 
-/// See the module. At most one encoder per thread: some 1.5 MB at level 2 or 3, 6 MB at level 19.
+/// Threads that compress and seal regions. At most one encoder per thread: some 1.5 MB at level 2 or 3, 6 MB
+/// at level 19.
 #[derive(Debug)]
 pub(crate) struct Compressor {
     threads: rayon::ThreadPool,

@@ -40,7 +40,7 @@ impl Known {
             self.young.clear();
         }
         let known = self.old.contains(&fingerprint);
-        // What comes up again stays remembered.
+        // Fingerprints that come up again stay remembered.
         self.young.insert(fingerprint);
         !known
     }

@@ -47,7 +47,7 @@ impl PlainRegion {
     }
 }
 
-/// See the module.
+/// Builds the messages of regions and extents, in order.
 #[derive(Debug)]
 pub(crate) struct MessageBuilder {
     buffers: RegionBufferPool,

@@ -34,7 +34,7 @@ pub(crate) struct Packer {
     queries: Queries,
     waiting: VecDeque<Waiting>,
     messages: MessageBuilder,
-    /// What the server asks for after the disk's end.
+    /// Extents the server asks for again after the disk's end.
     again: Again,
 }
 

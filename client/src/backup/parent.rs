@@ -40,7 +40,7 @@ pub(crate) struct Rereading {
 }
 
 impl Rereading {
-    /// Whether extent `index` is to be read; counts it.
+    /// Returns true if extent `index` is to be read, and counts it.
     fn takes(&self, index: u64) -> bool {
         let due = self.due.is_none_or(|due| due.is_due(index));
         if due {

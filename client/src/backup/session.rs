@@ -181,7 +181,7 @@ impl<'a> Agent<'a> {
         let reason = fitting(error.to_string());
         let request = v1::AbortRequest { session_id: session.session_id.clone(), reason };
         let mut client = self.connection.backup();
-        // Whether this works makes no difference to the user, who is told the error itself.
+        // A failed abort makes no difference to the user, who is told the error itself.
         let goes_on = self.disk_to_leave_out(error).is_some();
         let timeout = if goes_on { ABORT_TO_GO_ON_TIMEOUT } else { ABORT_TIMEOUT };
         drop(tokio::time::timeout(timeout, client.abort(request)).await);

@@ -12,7 +12,7 @@ use crate::error::ClientError;
 /// A passphrase from standard input is never longer.
 const LINE_MAX_BYTES: usize = 4096;
 
-/// Whether someone can be asked.
+/// Returns true if stdin is a terminal, so that questions can be asked.
 pub(super) fn is_terminal() -> bool {
     std::io::stdin().is_terminal()
 }

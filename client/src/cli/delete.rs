@@ -58,7 +58,7 @@ pub(super) fn counted(count: u64) -> String {
     if count == 1 { "1 restore point".to_owned() } else { format!("{count} restore points") }
 }
 
-/// What is known of the space that comes back.
+/// Describes the space that is freed, if it is known.
 pub(super) fn frees(freed_bytes: Option<u64>) -> String {
     match freed_bytes {
         Some(freed) => format!("frees {} ({freed} bytes)", bytes(freed)),

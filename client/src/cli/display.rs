@@ -51,7 +51,7 @@ impl Display {
         Self { tally, task, bar, output }
     }
 
-    /// What progress is reported to.
+    /// Returns the tally that progress is reported to.
     pub(super) fn tally(&self) -> Arc<Tally> {
         Arc::clone(&self.tally)
     }

@@ -52,7 +52,7 @@ pub(super) fn exit_code(run: &PolicyRun) -> ExitCode {
     if is_whole { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTLY) }
 }
 
-/// What was left, by name.
+/// Lists restore points and VMs that were left, by name.
 fn left(run: &PolicyRun) -> String {
     let mut text = String::new();
     if run.refused > 0 {

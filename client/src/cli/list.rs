@@ -66,7 +66,7 @@ fn table(backups: &[Backup]) -> String {
         "locked",
         "proved",
     ];
-    // What nothing is known of takes no room.
+    // Columns without any value take no room.
     for column in (7..header.len()).rev() {
         if rows.iter().all(|row| row.get(column).is_none_or(String::is_empty)) {
             header.remove(column);

@@ -36,7 +36,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Whether standard error is for programs.
+    /// Returns true if standard error is for programs.
     pub(super) fn is_json(&self) -> bool {
         self.log_format == Format::Json
     }

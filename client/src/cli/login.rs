@@ -79,7 +79,7 @@ pub(super) fn summarise(
     )
 }
 
-/// What to remember. A token file is remembered as a file, so that a new token in it is found.
+/// Builds the profile to save. A token file is saved by its path, so that a new token in it is found.
 fn profile_of(context: &Context, settings: &Settings) -> Result<Layer, ClientError> {
     let given = |pick: fn(&Layer) -> bool| context.given.0.iter().find(|layer| pick(layer));
     let from = given(|layer| layer.token.is_some() || layer.token_file.is_some());

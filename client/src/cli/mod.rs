@@ -45,7 +45,7 @@ use crate::progress::Notice;
 use args::{Cli, Command, Global};
 use output::Output;
 
-/// What every command needs.
+/// Context of every command.
 struct Context {
     output: Output,
     /// Flags and environment, without the profile.
@@ -88,7 +88,7 @@ impl Context {
         source.map_or(Ok(Cipher::Plain), |source| source.cipher(&|| Self::key_passphrase(&layers)))
     }
 
-    /// What opens a key that is wrapped.
+    /// Returns the passphrase of a wrapped key, and asks for it if it is not configured.
     fn key_passphrase(layers: &Layers) -> Result<SecretBytes, ClientError> {
         layers.namespace_key_passphrase()?.map_or_else(ask::ask_passphrase, Ok)
     }

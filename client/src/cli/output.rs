@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::args::Global;
 use crate::error::ClientError;
 
-/// What is written, and in which form.
+/// Form and amount of a command's output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Output {
     pub(super) json: bool,
@@ -30,7 +30,7 @@ impl Output {
         Self { json: false, quiet: false, logs: false }
     }
 
-    /// Whether a person looks at stderr, and may be shown something that moves.
+    /// Returns true if a person watches stderr, and may be shown something that moves.
     pub(super) fn person_looks(self) -> bool {
         !self.json && !self.quiet && !self.logs && io::stderr().is_terminal()
     }

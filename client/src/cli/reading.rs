@@ -203,7 +203,7 @@ impl Outcome {
         self.result.as_ref().is_ok_and(|summary| summary.bad.is_empty())
     }
 
-    /// Whether damage ended the reading of it.
+    /// Returns true if damage ended the reading of it.
     pub(super) fn ended_by_damage(&self) -> bool {
         let damaged = holdfast_proto::ErrorCode::Damaged.exit_code();
         self.result.as_ref().is_err_and(|error| error.exit_code() == damaged)

@@ -77,7 +77,7 @@ fn no_disk(backup: &Backup, name: &str, names: &str) -> ClientError {
     ClientError::Refused { code: ErrorCode::NotFound, passes: false, message }
 }
 
-/// Which disks go where.
+/// Chooses the disks to restore and their targets.
 fn choose(backup: &Backup, restore: &Restore) -> Result<Vec<Task>, ClientError> {
     let names = || backup.disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = &restore.disk
@@ -129,7 +129,7 @@ fn choose(backup: &Backup, restore: &Restore) -> Result<Vec<Task>, ClientError> 
     Ok(tasks)
 }
 
-/// What to do about damage to `disk`, and where its map goes.
+/// Returns how damage to `disk` is handled, and where its map goes.
 fn salvage(restore: &Restore, disk: &DiskOfBackup, place: Option<&Path>) -> Result<Salvage, ClientError> {
     if !restore.keep_going {
         return Ok(Salvage::default());

@@ -44,7 +44,7 @@ pub(super) struct Kind {
     pub(super) command: &'static str,
     /// The figures that say that stored data is damaged when they are not 0.
     pub(super) damage: &'static [&'static str],
-    /// What it came to, a sentence for each thing that was done or would be.
+    /// Describes the result, a sentence for each thing that was done or would be.
     pub(super) outcome: fn(&Task) -> Vec<String>,
 }
 
@@ -148,7 +148,7 @@ pub(super) async fn watch(
     })
 }
 
-/// What the options of a command say, at most one of them.
+/// Returns the control that a command's options ask for, at most one.
 pub(super) const fn control(steering: &Steering) -> Option<&'static str> {
     match (steering.pause, steering.resume, steering.cancel) {
         (true, _, _) => Some("pause"),
@@ -251,7 +251,7 @@ fn show(context: &Context, kind: Kind, task: &Task) -> Result<ExitCode, ClientEr
     Ok(ExitCode::SUCCESS)
 }
 
-/// What it came to, in words; of one that has not ended, how far it is; and all that the log says is damaged.
+/// Describes the result of a task, or its progress if it has not ended, and all that its log says is damaged.
 fn task_text(kind: Kind, task: &Task) -> String {
     let mut lines = vec![format!("{} {}: {}", kind.title, task.id, sentence(task))];
     if !task.figures.is_empty() {

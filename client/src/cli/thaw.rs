@@ -18,7 +18,7 @@ const ASK_LONGEST: Duration = Duration::from_secs(30);
 /// Between two lines for a log.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
-/// What comes of it.
+/// Outcome of a thaw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thawed {
     /// All of it can be read.

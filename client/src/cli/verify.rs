@@ -105,7 +105,7 @@ pub(super) async fn point(
     Ok((reader, outcomes))
 }
 
-/// What some agent sealed under names that are not its own only this side can see.
+/// Reports chunks that an agent sealed under a false fingerprint, which only this side can see.
 async fn tell_of_chunks(context: &Context, connection: &Connection, backup: &Backup, outcomes: &[Outcome]) {
     let read = outcomes.iter().filter_map(|outcome| Some((&outcome.disk, outcome.result.as_ref().ok()?)));
     let chunk = |disk: &String, found: &restore::FalseChunk| {

@@ -16,7 +16,7 @@ use super::verify;
 use crate::error::{ClientError, EXIT_PARTLY};
 use crate::repository::list_backups;
 
-/// What became of one restore point.
+/// Result of verifying one restore point.
 enum Verdict {
     /// Bytes read.
     Sound(u64),

@@ -1,8 +1,8 @@
 //! How many connections carry one disk's data.
 //!
-//! What one TCP connection carries is limited by its window, of one round trip, and shrinks with every lost packet. On
-//! a short line neither is felt, and one connection is the fastest. On a long one several carry more, until the line is
-//! full. The rule of `auto`:
+//! The throughput of one TCP connection is limited by its window, of one round trip, and shrinks with every lost
+//! packet. On a short line neither is felt, and one connection is the fastest. On a long one several carry more, until
+//! the line is full. The rule of `auto`:
 //!
 //! * a round trip shorter than `LONG_RTT`: one;
 //! * otherwise begin with `LONG_START`, from `VERY_LONG_RTT` on with `AUTO_MAX`;
@@ -22,7 +22,7 @@ pub const LONG_RTT: Duration = Duration::from_millis(5);
 /// From here on, one connection with a window of some MiB is far from filling a common line.
 pub const VERY_LONG_RTT: Duration = Duration::from_millis(50);
 
-/// What `auto` begins with from [`LONG_RTT`] on.
+/// Connections that `auto` begins with from [`LONG_RTT`] on.
 pub const LONG_START: u32 = 4;
 
 /// The most that `auto` comes to, and what it begins with from [`VERY_LONG_RTT`] on. A connection that joins later begins
@@ -107,7 +107,7 @@ impl fmt::Display for Connections {
     }
 }
 
-/// What one interval showed.
+/// Measurements of one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     pub length: Duration,
@@ -123,7 +123,7 @@ pub struct Growth {
     rtt: Duration,
     count: u32,
     most: u32,
-    /// Whether the next interval is the first with this many.
+    /// Set if the next interval is the first with this many.
     fresh: bool,
     /// Bytes per second with the number before this one.
     before: Option<f64>,
@@ -137,7 +137,7 @@ impl Growth {
         Self { rtt, count, most: wanted.most(rtt, max), fresh: true, before: None, worth: count }
     }
 
-    /// Whether there may ever be more.
+    /// Returns true if there may ever be more.
     pub const fn may_grow(&self) -> bool {
         self.count < self.most
     }

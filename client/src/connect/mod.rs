@@ -35,7 +35,7 @@ use crate::progress::Notice;
 
 /// Frames of 64 KiB: four TLS records each, and a quarter of the bookkeeping of the default, 16 KiB.
 const FRAME_BYTES: u32 = 64 << 10;
-/// What a peer may send on one stream before it is read: 8 MiB keep 1 Gbit/s busy at 64 ms.
+/// Bytes a peer may send on one stream before they are read: 8 MiB keep 1 Gbit/s busy at 64 ms.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// The same for a whole connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
@@ -121,7 +121,7 @@ impl Connection {
         Ok(hello)
     }
 
-    /// What the server said about itself and the token.
+    /// Returns the server's description of itself and of the token.
     pub const fn hello(&self) -> &v1::HelloResponse {
         &self.hello
     }

@@ -1,4 +1,4 @@
-//! Which servers to trust: the one with a pinned certificate, or those whose certificate a CA signed.
+//! Trust in servers: the one with a pinned certificate, or those whose certificate a CA signed.
 //!
 //! Pinning only decides whether a certificate is the right one. The handshake's signature is always verified,
 //! so presenting a certificate without having its key gains nothing.
@@ -99,7 +99,7 @@ pub(crate) struct Dialer {
     trust: Trust,
     ca: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
-    /// What the fastest TCP handshake took.
+    /// Duration of the fastest TCP handshake.
     rtt: Arc<Mutex<Option<Duration>>>,
 }
 

@@ -1,5 +1,5 @@
-//! What disks would deduplicate and compress to, without a server: one pass over the data, all variants
-//! side by side, every disk alone and all together.
+//! Estimates how disks deduplicate and compress, without a server: one pass over the data, all variants side
+//! by side, every disk alone and all together.
 //!
 //! *What is exact.* Every chunk of every variant is cut and named, so deduplication is counted, not guessed
 //! (names are 64 bits long: among a billion chunks the odds that any two collide are 3 %, and one collision
@@ -36,7 +36,7 @@ pub use sample::Estimated;
 /// Where not all regions are compressed, one in this many is; with `--sample p`, one in `p` times this many.
 pub const SAMPLE_STRIDE: u64 = 16;
 
-/// What to compare.
+/// Options of an estimate.
 #[derive(Debug, Clone)]
 pub struct EstimateOptions {
     /// zstd levels.

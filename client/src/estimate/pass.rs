@@ -85,7 +85,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// What was found on `disk` (`None`: on all together), of which `bytes` are data.
+    /// Returns the figures of `disk` (`None`: of all together), of which `bytes` are data.
     pub(super) fn figures(&self, disk: Option<&str>, bytes: u64) -> Vec<Figures> {
         let share = self.options.share;
         let of = |variant: &Variant| {

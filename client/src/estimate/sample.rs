@@ -19,7 +19,7 @@ impl Estimated {
         Self { value, margin: Some(0) }
     }
 
-    /// Whether it was counted.
+    /// Returns true if the value was counted, not estimated.
     pub fn is_exact(self) -> bool {
         self.margin == Some(0)
     }
@@ -103,7 +103,7 @@ impl Compressed {
         self.products += x * y;
     }
 
-    /// What all regions compress to, when their bases are `base_bytes` together.
+    /// Estimates the stored bytes of all regions, when their bases are `base_bytes` together.
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn total_stored(&self, base_bytes: Estimated) -> Estimated {
         if self.base == 0 {

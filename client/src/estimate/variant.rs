@@ -33,7 +33,7 @@ pub(super) enum Scope {
     Together,
 }
 
-/// What is counted within a scope.
+/// Chunks and regions counted within a scope.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Count {
     pub(super) chunks: u64,

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// Bytes kept of a reason. It comes from the server.
 const REASON_MAX_BYTES: usize = 500;
 
-/// What a restore does with what cannot be read.
+/// Action of a restore on data that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
     /// It ends with an error.
@@ -24,7 +24,7 @@ pub enum OnDamage {
 }
 
 impl OnDamage {
-    /// Whether damage does not end a restore.
+    /// Returns true if a restore goes on after damage.
     pub const fn goes_on(self) -> bool {
         matches!(self, Self::Zero | Self::Skip)
     }
@@ -43,7 +43,7 @@ pub struct BadRange {
 }
 
 impl BadRange {
-    /// What the server says, made harmless.
+    /// Creates a bad range from the server's report, its texts made harmless.
     pub(super) fn said(offset: u64, len: u64, damage: &v1::Damage) -> Self {
         let harmless = |text: &str| {
             let mut text = escape_line(text).into_owned();

@@ -23,7 +23,7 @@ use crate::error::ClientError;
 /// The first line of every map.
 const TITLE: &str = "# Holdfast map of bad ranges";
 
-/// What is added to a target's name to get its map's.
+/// Suffix added to a target's name to get its map's.
 pub const MAP_SUFFIX: &str = ".bad-ranges";
 
 /// The map as text. `bad` is in order; where ranges overlap, the bytes are listed once.
@@ -61,7 +61,7 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> ClientError {
     move |source| ClientError::File { what: "writing", path: path.to_owned(), source }
 }
 
-/// Whether `path` is free, or a map of an earlier attempt.
+/// Checks that `path` is free, or a map of an earlier attempt.
 ///
 /// # Errors
 /// [`ClientError::Exists`] when it is anything else.

@@ -75,7 +75,7 @@ pub(super) struct WholeExtent {
     pub(super) offset: u64,
     /// Empty if no chunk of it arrived.
     pub(super) bytes: Pages,
-    /// What to write of it: offsets within it and lengths.
+    /// Ranges to write: offsets within the extent and lengths.
     pub(super) runs: Vec<(usize, usize)>,
     /// Given back when it is written.
     _room: Option<OwnedSemaphorePermit>,
@@ -112,12 +112,12 @@ impl WindowExtents {
         Ok(Self { plan: Arc::clone(plan), extents, open: count.into() })
     }
 
-    /// Whether all of it is whole, or lost.
+    /// Returns true once every extent of the window is whole or lost.
     pub(super) fn is_settled(&self) -> bool {
         self.open.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether `offset` of the disk is in this window.
+    /// Returns true if `offset` of the disk is in this window.
     pub(super) fn contains(&self, offset: u64) -> bool {
         (self.plan.start..self.plan.end).contains(&offset)
     }
@@ -202,7 +202,7 @@ impl WindowExtents {
         Some(SettledExtent { whole, digest, is_checked: open.is_checked, lost })
     }
 
-    /// What of the extent at `start` is data that arrived: all but zeros and what is lost.
+    /// Returns the ranges of the extent at `start` whose data arrived: all but zeros and what is lost.
     fn runs(&self, start: u64, lost: &[(u64, u64)]) -> Vec<(usize, usize)> {
         let end = self.end(start);
         let mut gaps: Vec<(u64, u64)> = self.zeros(start, end).chain(lost.iter().copied()).collect();

@@ -14,12 +14,12 @@ use crate::pool::ObjectPool;
 use crate::slices::part;
 use crate::stages::{Stage, Stages, Stopwatch};
 
-/// What decoding a region needs: a decoder, and memory for the plain bytes.
+/// Decoder and buffers to decode regions with.
 #[derive(Debug)]
 pub(crate) struct Tools {
     decoder: Decoder,
     plain: Vec<u8>,
-    /// What a sealed region is opened in.
+    /// Buffer that a sealed region is opened in.
     opened: Vec<u8>,
 }
 
@@ -138,7 +138,7 @@ fn chunks<'a>(
         let placed =
             chunk.ok_or(ClientError::Internal("a region delivers a chunk its window does not have"))?;
         let bytes = part(plain, offset as usize, placed.len as usize);
-        // What the server sent is believed only now (R2).
+        // Data from the server is believed only now (R2).
         if let Some(actual) = cipher.map(|cipher| cipher.fingerprint(bytes))
             && actual != placed.fingerprint
         {

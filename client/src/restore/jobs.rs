@@ -306,7 +306,7 @@ impl Jobs {
     /// Nothing more is decoded or written: the disk has failed, or is not wanted any more.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // What holds it now is never settled: a window that waits for it must not wait for ever.
+        // Extents that hold room now are never settled: a window that waits for some must not wait for ever.
         self.room.close();
     }
 
@@ -321,7 +321,7 @@ impl Jobs {
 
     /// Takes note of a range that cannot be read, and makes it zero if that was asked for.
     fn give_up(self: &Arc<Self>, range: BadRange, window: Option<&WindowExtents>) -> Result<(), ClientError> {
-        // What goes into a pipe has to be something.
+        // A pipe cannot skip bytes: zeros take their place.
         if self.on_damage == OnDamage::Zero || self.target.needs_order() {
             self.target.zero(range.offset, range.len)?;
         }
@@ -373,7 +373,7 @@ impl Jobs {
         self.windows.lock().retain(|start, _| !bytes.contains(start));
     }
 
-    /// What could not be read, in order.
+    /// Returns the ranges that could not be read, in order.
     pub(super) fn bad_ranges(&self) -> Vec<BadRange> {
         self.bad.merged()
     }

@@ -7,8 +7,8 @@
 //! them, `workers` all of them. After a lost connection the agent connects again, and what that one was reading is read on
 //! from its first extent that is not complete.
 //!
-//! What cannot be read ends a restore, unless it was told to go on: then the server names it in the stream, and it is
-//! collected in `bad`, written as a map by `bad_map`, and never passes for success.
+//! Data that cannot be read ends a restore, unless it was told to go on: then the server names the range in the stream,
+//! and it is collected in `bad`, written as a map by `bad_map`, and never passes for success.
 //!
 //! Memory: transport windows of 16 MiB for each connection; `JOBS_PER_THREAD` regions of 2 × 256 KiB per thread;
 //! extents that are put together or wait to be written, 128 MiB at most, or 256 MiB with several connections; a pipe
@@ -42,7 +42,7 @@ pub struct DiskOfBackup {
     pub size_bytes: u64,
 }
 
-/// What to do about data that cannot be read back.
+/// Options for data that cannot be read back.
 #[derive(Debug, Clone, Default)]
 pub struct Salvage {
     pub on_damage: OnDamage,
@@ -50,7 +50,7 @@ pub struct Salvage {
     pub map: Option<std::path::PathBuf>,
 }
 
-/// What reading a disk took.
+/// Result of reading a disk.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadSummary {
     /// The disk's size.

@@ -32,7 +32,7 @@ pub struct ReadOptions {
     pub retry_for: Duration,
     /// How many connections carry one disk.
     pub connections: Connections,
-    /// Whether the server must read everything from its volume, also what it has in memory.
+    /// Makes the server read everything from its volume, also what it has in memory.
     pub from_volume: bool,
     /// How chunks are named and protected.
     pub cipher: Cipher,
@@ -91,7 +91,7 @@ impl Reader {
     ) -> Result<ReadSummary, ClientError> {
         let begun = Instant::now();
         self.progress.disk(&disk.disk, before_bytes);
-        // What can only be written in order would have to be kept in memory until its turn.
+        // Data that can only be written in order would have to be kept in memory until its turn.
         let connections = if target.needs_order() { Connections::Exactly(1) } else { self.connections };
         let jobs = self.jobs(disk, &target, salvage, connections);
         let extents = extent_count(disk.size_bytes);
@@ -130,7 +130,7 @@ impl Reader {
             if bad.is_empty() {
                 return Err(error);
             }
-            // What cannot be read at all is worse, and is what the caller is told; the exit code is the same.
+            // Unreadable data is worse, and is what the caller is told; the exit code is the same.
             tracing::error!(%error, "extents that can be read are not what their backup recorded");
         }
         Ok(ReadSummary {

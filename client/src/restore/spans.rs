@@ -1,4 +1,4 @@
-//! Which extents of a disk each of several streams reads.
+//! Distribution of a disk's extents among several streams.
 //!
 //! A disk is handed out from its start in spans of consecutive extents, so that every stream is busy until nearly the
 //! end: spans are a share of what is left, and at first no longer than lets 16 streams have room for theirs. Streams
@@ -33,7 +33,7 @@ pub(super) struct Span {
     pub(super) end: u64,
 }
 
-/// What there is to read for a stream.
+/// Next step of a stream.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Span(Span),
@@ -50,13 +50,14 @@ struct Ledger {
     end: u64,
     /// The first that was never handed out.
     next: u64,
-    /// Whether anything was: of a disk without extents a stream is read as well, and says its size.
+    /// Set once a span was handed out: a disk without extents is read by a stream as well, which says its
+    /// size.
     begun: bool,
     /// Extents of a span at most.
     longest: u64,
     /// First and end of what came back unfinished.
     returned: BTreeMap<u64, u64>,
-    /// What is being read, by its start.
+    /// Spans being read, by their start.
     out: BTreeMap<u64, Span>,
 }
 
@@ -108,7 +109,7 @@ impl Ledger {
         count.min(limit.saturating_sub(self.next)).min(left)
     }
 
-    /// What is complete of a span has changed.
+    /// Records how much of a span is complete.
     fn advance(&mut self, span: Span) {
         self.out.insert(span.start, span);
     }
@@ -159,7 +160,8 @@ impl Spans {
         Self { ledger: Mutex::new(ledger), changed: watch::Sender::new(()) }
     }
 
-    /// What to read next, for one of as many streams as `streams` says; `None` when the disk is complete.
+    /// Takes the next span to read, for one of as many streams as `streams` says; `None` when the disk is
+    /// complete.
     pub(super) async fn take(&self, streams: impl Fn() -> u64) -> Option<Span> {
         let mut changed = self.changed.subscribe();
         loop {
@@ -201,7 +203,7 @@ impl Spans {
         self.changed.send_replace(());
     }
 
-    /// Whether all of the disk is complete.
+    /// Returns true once all of the disk is complete.
     pub(super) fn is_complete(&self) -> bool {
         let ledger = self.ledger.lock();
         ledger.begun && ledger.next == ledger.end && ledger.out.is_empty() && ledger.returned.is_empty()

@@ -21,7 +21,7 @@ use crate::progress::{Progress, Step};
 use crate::stages::Stage;
 use crate::turn::Turn;
 
-/// What came over all connections, and how long they had nothing to give, since it was last asked for.
+/// Bytes received over all connections, and how long they had nothing to give, since it was last asked for.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     wire_bytes: AtomicU64,
@@ -134,7 +134,7 @@ impl DiskStreams {
                     return Ok(false);
                 }
                 self.spans.advance(span, assembler.next_extent());
-                // What is read again was done before.
+                // Extents read again are counted already.
                 let done_bytes = if self.is_again { 0 } else { plan.end - plan.start };
                 self.progress.advance(Step { done_bytes, ..Step::default() });
             }

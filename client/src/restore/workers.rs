@@ -48,7 +48,7 @@ pub(super) struct Workers {
     connected: AtomicU32,
     /// When the last window was completed.
     advanced: Mutex<Duration>,
-    /// Which of them tells of an outage, so that all of them together do not say the same thing.
+    /// Worker that reports an outage, so that all of them together do not say the same thing.
     speaker: Mutex<Option<u32>>,
 }
 
@@ -56,12 +56,12 @@ pub(super) struct Workers {
 struct Worker {
     number: u32,
     client: Option<Client>,
-    /// Whether it ever had one.
+    /// Set once it has had a connection.
     known: bool,
     backoff: Backoff,
 }
 
-/// What may be done about an error; with neither, it ends the restore.
+/// Remedies for an error; with neither, it ends the restore.
 #[derive(Debug, PartialEq, Eq)]
 struct Remedy {
     /// The others go on without this one.
@@ -235,7 +235,7 @@ impl Workers {
         Ok(client)
     }
 
-    /// What one of them does about `error`: waits, and then tries again (true), or leaves. `dialing`: there was no
+    /// Handles `error` of one of them: true after a pause, to try again; false if it leaves. `dialing`: there was no
     /// connection yet, nor need there be one.
     async fn stays(
         &self,
@@ -309,7 +309,7 @@ impl Workers {
         self.streams.progress.connections(count);
     }
 
-    /// Whether it is this one that tells of an outage.
+    /// Returns true if it is this one that reports an outage.
     fn speaks(&self, number: u32) -> bool {
         *self.speaker.lock().get_or_insert(number) == number
     }

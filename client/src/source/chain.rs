@@ -19,10 +19,10 @@ const DESCRIPTOR_MAX: u64 = 1 << 20;
 /// QEMU looks for the parent in so many bytes, however long the descriptor says it is.
 const DESCRIPTOR_MIN: u64 = 20 * 512;
 
-/// What an image says of other files.
+/// References of an image to other files.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Names {
-    /// What it is based on, and the format of that if it says so.
+    /// Backing file, and its format if the image says so.
     backing: Option<(String, Option<String>)>,
     /// Where its data are (qcow2).
     data: Option<String>,

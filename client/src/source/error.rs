@@ -100,7 +100,7 @@ impl SourceError {
         Self::Changed { disk, location, offset }
     }
 
-    /// What was read of `disk` at `offset` is needed once more and no longer there.
+    /// Creates the error for data of `disk` at `offset` that is needed once more and no longer there.
     pub(crate) fn written(disk: &dyn Source, offset: u64) -> Self {
         let (disk, location) = (disk.name().to_owned(), disk.location().to_owned());
         Self::Written { disk, location, offset }

@@ -25,7 +25,7 @@ pub enum Format {
     Vhdx,
 }
 
-/// What the bytes at a file's beginning, or in a fixed VHD at its end, tell.
+/// Magic bytes at a file's beginning, or in a fixed VHD at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Magic {
     name: &'static str,
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(Magic::of_head(b""), None);
     }
 
-    /// What is opened when a file of this name holds these bytes.
+    /// Returns the format of a file of this name that holds these bytes.
     fn of(name: &str, bytes: &[u8]) -> Result<Format, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);

@@ -54,7 +54,7 @@ pub trait Source: Debug + Send + Sync {
     /// fails [`Source::check_unchanged`].
     fn size_bytes(&self) -> u64;
 
-    /// What the disk holds from `range.start` on: segments without gaps or overlaps, none empty, that reach
+    /// Returns the disk's segments from `range.start` on: without gaps or overlaps, none empty, that reach
     /// `range.end` at least. The last may reach further, up to the disk's end, so that a hole of a terabyte
     /// takes one call. Where the source cannot tell, everything is [`Content::Data`].
     ///
@@ -71,11 +71,11 @@ pub trait Source: Debug + Send + Sync {
     /// `buffer` is full. Never a short read.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
 
-    /// Whether the bytes can change while they are read. A snapshot cannot; a file or a device can.
+    /// Returns true if the bytes can change while they are read. A snapshot cannot; a file or a device can.
     fn can_change(&self) -> bool;
 
-    /// Whether the disk is still the one that was opened, of the size it had. Called at its end, for sources
-    /// that [can change](Source::can_change). `offset` is how far reading has come, for the error.
+    /// Checks that the disk is still the one that was opened, of the size it had. Called at its end, for
+    /// sources that [can change](Source::can_change). `offset` is how far reading has come, for the error.
     ///
     /// # Errors
     /// [`SourceError::Resized`], [`SourceError::Replaced`] or [`SourceError::Read`].
@@ -108,7 +108,7 @@ pub struct Segment {
     pub content: Content,
 }
 
-/// What a segment holds.
+/// Content of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Bytes to be read.

@@ -19,7 +19,7 @@ pub struct NbdDisk {
     image: Option<Image>,
 }
 
-/// What serves the disk in an image.
+/// An image and the `qemu-nbd` that serves the disk in it.
 #[derive(Debug)]
 struct Image {
     child: QemuNbd,

@@ -77,7 +77,7 @@ pub fn open_all(disks: &[DiskArgument], opening: Opening) -> Result<Vec<Arc<dyn 
 pub struct FailedDisk {
     /// Name of the disk.
     pub disk: String,
-    /// What happened, with its location.
+    /// The error, with the disk's location.
     pub error: String,
 }
 

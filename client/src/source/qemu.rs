@@ -142,7 +142,7 @@ impl QemuNbd {
         }
     }
 
-    /// What to tell of a failed read: why the child ended, if it did.
+    /// Returns the error to report for a failed read: why the child ended, if it did.
     pub(super) fn explain(&self, error: NbdError) -> io::Error {
         match &error {
             NbdError::Io(_) | NbdError::Lost => {
@@ -192,7 +192,7 @@ impl PrivateFolder {
         let mut number = 0;
         loop {
             let path = std::env::temp_dir().join(format!("holdfast-{}-{number}", std::process::id()));
-            // What is there already is not ours, whoever made it.
+            // A folder that exists already is not ours, whoever made it.
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self(path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 10_000 => number += 1,

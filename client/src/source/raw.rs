@@ -158,7 +158,7 @@ impl Source for RawDisk {
     }
 }
 
-/// What a file is that cannot be a disk.
+/// Names the kind of a file that cannot be a disk; `None` if it can.
 fn not_a_disk(kind: FileType) -> Option<&'static str> {
     if kind.is_file() || kind.is_block_device() {
         None

@@ -1,4 +1,4 @@
-//! Whether a file was written to while it was read.
+//! Detects that a file was written to while it was read.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;

@@ -1,6 +1,6 @@
-//! Which extents have to be read at all, in disk order: holes become ranges of zeros without being read,
-//! what the source knows to be unchanged is not read either, and extents the server accepted before a lost
-//! connection are skipped.
+//! Walk over the extents that have to be read, in disk order: holes become ranges of zeros without being
+//! read, extents the source knows to be unchanged are not read either, and those the server accepted before a
+//! lost connection are skipped.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -42,7 +42,7 @@ pub struct ExtentWalk {
     size_bytes: u64,
     /// Sorted, disjoint, not empty; those behind `position` are dropped.
     accepted: VecDeque<v1::ExtentRange>,
-    /// What is known of the disk from `position` on, without gaps.
+    /// Known segments of the disk from `position` on, without gaps.
     segments: VecDeque<Segment>,
     /// Size of the disk when the source began to track changes, if that was the parent backup.
     tracked_size_bytes: Option<u64>,
@@ -136,7 +136,7 @@ impl ExtentWalk {
         in_hole.min(next_accepted).saturating_sub(self.position)
     }
 
-    /// Whether the source can know that extent `index` is as in the parent: it was as long there.
+    /// Returns true if the source can know that extent `index` is as in the parent: it was as long there.
     fn is_trusted(&self, index: u64) -> bool {
         let was = self.tracked_size_bytes.map(|size_bytes| extent_len(size_bytes, index));
         was == Some(extent_len(self.size_bytes, index))

@@ -83,7 +83,7 @@ impl Queries {
         self.next + u64::from(!self.filling.is_empty())
     }
 
-    /// Whether everything asked has been answered.
+    /// Returns true when every query has been answered.
     pub(super) fn is_empty(&self) -> bool {
         self.filling.is_empty() && self.ready.is_empty() && self.unanswered.is_empty()
     }

@@ -48,7 +48,7 @@ struct Shared {
     lead: Lead,
 }
 
-/// What is left to do.
+/// Spans of the disk not yet claimed.
 #[derive(Debug)]
 struct Claims {
     walk: ExtentWalk,
@@ -149,7 +149,7 @@ impl Shared {
     }
 }
 
-/// What is to be done about a span. Only an extent whose digest the parent has can be left unread because the
+/// Turns a span into a claim. Only an extent whose digest the parent has can be left unread because the
 /// source says it is unchanged.
 fn claim_of(span: Span, parent: &mut ParentDigests) -> Result<Claim, ClientError> {
     let done = |result| Ok(Claim::Done(result));

@@ -41,7 +41,7 @@ const REASON_GRACE: Duration = Duration::from_secs(5);
 /// Messages for the lanes; each takes from the front.
 type Queue = Arc<Mutex<mpsc::Receiver<v1::LaneRequest>>>;
 
-/// What the lanes did, to find out whether more are worth it.
+/// Bytes the lanes took and time they held data up, to find out whether more are worth it.
 #[derive(Debug, Default)]
 struct Meter {
     taken_bytes: AtomicU64,
@@ -69,7 +69,7 @@ struct ToLanes {
     ready: watch::Receiver<Option<bool>>,
     /// The same, once it was asked.
     open: Option<bool>,
-    /// What may still go over the stream itself before lanes are needed.
+    /// Bytes that may still go over the stream itself before lanes are needed.
     alone_bytes: usize,
     /// The last number given.
     order: u64,
@@ -279,7 +279,7 @@ async fn broken(tasks: &mut JoinSet<ClientError>) -> ClientError {
 /// Tells whether a lane could be opened.
 type Told = mpsc::Sender<Result<(), ClientError>>;
 
-/// What one lane needs.
+/// Parameters of one lane.
 struct Lane {
     connection: Connection,
     open: v1::OpenLane,

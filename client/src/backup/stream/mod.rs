@@ -43,7 +43,7 @@ const WIRE_MESSAGES: usize = 8;
 /// Replies not yet looked at. Every extent in a buffer has at most two queries open.
 const REPLIES_MAX: usize = 64;
 
-/// Which disk of which session.
+/// Position of a disk within its session.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) session: &'a v1::StartResponse,
@@ -62,7 +62,7 @@ impl<'a> Place<'a> {
         Some(ParentDisk { backup_id: &self.session.parent_backup_id, size_bytes: parent.size_bytes })
     }
 
-    /// What of the disk is due to be read again; `None` without a parent.
+    /// Returns the extents of the disk that are due to be read again; `None` without a parent.
     fn reread(self) -> Result<Option<Option<Reread>>, ClientError> {
         let Some(parent) = usize::try_from(self.number).ok().and_then(|n| self.session.parents.get(n)) else {
             return Ok(None);
@@ -76,7 +76,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What the server said that it has of a disk, on all of its streams.
+/// Extents and bytes of a disk that the server has acknowledged, on all of its streams.
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
     extents: AtomicU64,
@@ -133,7 +133,7 @@ pub(super) async fn ingest(
     let receive = transport::receive(inbound, replies, accepted);
     tokio::select! {
         biased;
-        // What the server says of the stream comes before what is found out about a lane.
+        // The result of the stream takes precedence over the error of a lane.
         outcome = async { tokio::try_join!(ask, send, receive) } => outcome.map(|_| ()),
         broke = watch(lanes) => Err(broke),
     }

@@ -22,7 +22,7 @@ pub(super) enum Item {
     Message(Kind),
 }
 
-/// What the server says that decides how the stream goes on.
+/// Messages from the server that decide how the stream goes on.
 pub(super) enum Reply {
     Need(v1::Need),
     Again(v1::Again),

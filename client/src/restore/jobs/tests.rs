@@ -83,7 +83,7 @@ async fn extents_that_do_not_hash_to_their_digest_are_found() {
         let mut lie = truth.clone();
         lie[wrong] = vec![7; 32];
         assert_eq!(compare(&disk, &lie).await.unwrap(), (1, vec![wrong as u64]), "extent {wrong}");
-        // What is unknown is not compared.
+        // Unknown digests are not compared.
         lie[wrong] = Vec::new();
         assert_eq!(compare(&disk, &lie).await.unwrap(), (0, vec![]), "extent {wrong}");
     }

@@ -219,7 +219,7 @@ mod tests {
             let target = open(file.path(), 10, options).unwrap();
             target.write_at(0, b"x").unwrap();
             target.finish().unwrap();
-            // What a longer disk had at its end, such as a second partition table, is no part of this one.
+            // The rest of a longer disk, such as a second partition table at its end, is no part of this one.
             assert_eq!(found(), (10, 0o640));
         }
     }

@@ -203,7 +203,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.raw");
         let partial = folder.path().join("disk.raw.holdfast-partial");
-        // What another user or a killed restore left is neither kept nor followed.
+        // A file that another user or a killed restore left is neither kept nor followed.
         let theirs = folder.path().join("theirs");
         std::fs::write(&theirs, "precious").unwrap();
         std::os::unix::fs::symlink(&theirs, &partial).unwrap();

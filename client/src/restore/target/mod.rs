@@ -42,7 +42,7 @@ pub trait Target: Send + Sync {
     /// [`ClientError::File`].
     fn zero(&self, offset: u64, len: u64) -> Result<(), ClientError>;
 
-    /// Whether [`Target::window_done`] has to be called after each window, in order.
+    /// Returns true if [`Target::window_done`] has to be called after each window, in order.
     fn needs_order(&self) -> bool {
         false
     }

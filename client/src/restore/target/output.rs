@@ -39,7 +39,7 @@ const DIRECT_MIN_BYTES: usize = 128 << 10;
 /// The kernel is asked to begin writing after so many bytes of a disk.
 const WRITE_BEHIND_BYTES: u64 = 64 << 20;
 
-/// See the module's text.
+/// A file or device being written, past the page cache or through it.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) file: File,

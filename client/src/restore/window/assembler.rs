@@ -203,7 +203,7 @@ impl Assembler {
         Ok(open.plan)
     }
 
-    /// Whether the stream may end here.
+    /// Returns true if the stream may end here.
     pub(crate) fn is_complete(&self) -> bool {
         self.header_seen && self.window.is_none() && self.next_extent >= self.end_extent
     }

@@ -1,6 +1,6 @@
-//! What a restore stream says, checked before any of it is believed: windows must follow each other without
-//! gaps, their layouts must fill their extents exactly, and every chunk must arrive exactly once before its
-//! window ends. Whether bytes are what they should be is checked in `extents`, and in `job`.
+//! Validates a restore stream before any of it is believed: windows must follow each other without gaps,
+//! their layouts must fill their extents exactly, and every chunk must arrive exactly once before its window
+//! ends. The bytes themselves are checked in `extents`, and in `job`.
 
 mod assembler;
 mod plan;

@@ -22,7 +22,7 @@ pub(crate) struct WindowPlan {
     pub(crate) zeros: Vec<(u64, u64)>,
     /// Extents of which nothing is known.
     pub(crate) bad: Vec<BadRange>,
-    /// What each extent is said to hash to, if anything.
+    /// Claimed digest of each extent, if any.
     digests: Vec<Option<Fingerprint>>,
 }
 

@@ -8,7 +8,7 @@ use holdfast_proto::chunker::is_zero;
 use super::image::BLOCK_BYTES;
 use crate::source::{Content, Segment, Source, SourceError};
 
-/// See the module. Its segments are what the test says; it never changes.
+/// A disk in memory. Its segments are what the test says; it never changes.
 #[derive(Debug)]
 pub(crate) struct MemorySource {
     name: String,

@@ -1,5 +1,4 @@
-//! What tests of sources and of their users share: a disk in memory, images, and the suite every source
-//! must pass.
+//! Test support for sources and their users: a disk in memory, images, and the suite every source must pass.
 
 pub(crate) mod image;
 mod memory;

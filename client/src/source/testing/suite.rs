@@ -1,5 +1,5 @@
-//! What every source must do, whatever it reads from. The test of each source passes it here with the bytes
-//! it must have.
+//! Conformance suite of every source, whatever it reads from. The test of each source passes it here with the
+//! bytes it must have.
 
 use holdfast_proto::chunker::is_zero;
 

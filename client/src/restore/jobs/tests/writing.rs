@@ -1,4 +1,4 @@
-//! What is written, when, and what becomes of failures: over every order in which regions may arrive.
+//! Contents and order of writes, and effects of failures: over every order in which regions may arrive.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -474,7 +474,7 @@ fn a_digest_that_is_false_is_told_from_damage() {
     }
 }
 
-/// What the server says is lost is left out; the rest of its extent is written.
+/// Chunks that the server says are lost are left out; the rest of their extent is written.
 #[test]
 fn an_extent_of_which_something_is_lost_is_written_in_part() {
     let disk = sample();

@@ -1,4 +1,4 @@
-//! What the server says after Finish, and what it must not say.
+//! Messages the server sends after Finish, valid and invalid.
 
 use std::os::unix::fs::FileExt as _;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const EXTENT: usize = EXTENT_BYTES as usize;
 
-/// What arrives at the server.
+/// Messages that arrive at the server.
 #[derive(Debug, Clone, PartialEq)]
 enum Said {
     Query(v1::Query),
