@@ -143,7 +143,7 @@ impl Catalog {
         self.write(|tx| damage::forget_report(tx, id, region))
     }
 
-    /// What agents said, by container and region.
+    /// Returns the regions that agents reported, by container and region.
     pub fn reported_regions(&self) -> Result<Vec<(ContainerId, u16)>> {
         self.look_up(damage::reported)
     }

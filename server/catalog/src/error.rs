@@ -1,4 +1,4 @@
-//! What a catalog can fail with.
+//! Errors of the catalog.
 
 use std::fmt::Display;
 
@@ -83,14 +83,14 @@ impl CatalogError {
         }
     }
 
-    /// Whether it is unknown since this failure what the disk holds, so that nothing more may be written (W9).
+    /// Returns true if the content of the disk is unknown since this failure, so that nothing more may be written (W9).
     /// A failed read says nothing about it, and no room or another process in the way changed nothing.
     pub const fn stops_writes(&self) -> bool {
         matches!(self, Self::WriteFailed { .. })
     }
 
-    /// Whether the catalog takes no change at all now, so that this says nothing about the change: no room, another
-    /// process in the way, or an earlier failure.
+    /// Returns true if the catalog takes no change at all now, so that this says nothing about the change: no room,
+    /// another process in the way, or an earlier failure.
     pub const fn refuses_changes(&self) -> bool {
         matches!(self, Self::Full | Self::Busy | Self::ReadOnly { .. } | Self::WriteFailed { .. })
     }
@@ -111,7 +111,7 @@ impl CatalogError {
         Self::Io { action, cause: cause.into() }
     }
 
-    /// What this error is when it was met while changing something.
+    /// Converts an error met while changing something: one of I/O is a failed write.
     pub(crate) fn on_change(self, action: &'static str) -> Self {
         match self {
             Self::Io { cause, .. } => Self::WriteFailed { action, cause },

@@ -1,4 +1,4 @@
-//! Whether a catalog takes changes: it asks before each, and reports each that failed.
+//! The latch that stops changes: a catalog asks it before each, and reports each that failed.
 
 use std::fmt;
 use std::sync::OnceLock;

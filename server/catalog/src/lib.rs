@@ -89,7 +89,7 @@ pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};
 /// Namespaces one filter may name.
 pub const NAMESPACES_PER_FILTER_MAX: usize = 1000;
 
-/// What a function of the catalog gives.
+/// Result of the catalog's functions.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
 /// Returns true when to go on with what takes long.

@@ -16,7 +16,7 @@ const TOKEN_MAX_BYTES: usize = 1024;
 
 const CHECK_BYTES: usize = 8;
 
-/// Which page is wanted.
+/// Size and start of the page to return.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PageRequest<'a> {
     /// Items at most; 0 leaves it to the catalog. More than the list allows is lowered to that.
@@ -46,7 +46,7 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// What a token belongs to.
+/// List that a token belongs to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum List {
     Backups,

@@ -54,7 +54,7 @@ impl Catalog {
         self.look_up(|c| parity::of(c, container))
     }
 
-    /// Whether there is such a group.
+    /// Returns true if parity group `number` exists.
     pub fn has_parity_group(&self, number: ContainerId) -> Result<bool> {
         self.look_up(|c| parity::has(c, number))
     }

@@ -1,4 +1,4 @@
-//! What namespaces may take, and what they take.
+//! Quotas of namespaces, and their usage.
 
 use holdfast_types::ids::NamespaceId;
 

@@ -87,14 +87,14 @@ impl Catalog {
         self.write(|tx| findings::record(tx, session, found))
     }
 
-    /// What was found of each of these rows.
+    /// Returns the finding recorded for each of these rows.
     pub fn findings_of(&self, entries: &[DetailEntry]) -> Result<Vec<Option<String>>> {
         self.report(|c| {
             entries.iter().map(|entry| findings::of_row(c, entry.session, entry.position)).collect()
         })
     }
 
-    /// What was found of the rows that match, the latest [`crate::FINDINGS_LISTED_MAX`], latest first.
+    /// Returns the findings of the rows that match, the latest [`crate::FINDINGS_LISTED_MAX`], latest first.
     pub fn findings(&self, filter: &DetailFilter) -> Result<Vec<FindingRow>> {
         validate::detail_filter(filter)?;
         self.report(|c| findings::list(c, filter))

@@ -80,7 +80,7 @@ impl Catalog {
         Ok(shown)
     }
 
-    /// Whether any restore point is locked until a time that the lock clock has not passed.
+    /// Returns true if any restore point is locked until a time that the lock clock has not passed.
     pub fn has_locks(&self) -> Result<bool> {
         self.look_up(locks::any)
     }

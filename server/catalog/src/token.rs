@@ -82,7 +82,7 @@ impl PresentedToken {
         *hasher.finalize().as_bytes()
     }
 
-    /// Whether its hash is `kept`, in constant time.
+    /// Returns true if its hash is `kept`, compared in constant time.
     pub fn matches(&self, kept: &[u8; 32]) -> bool {
         // The comparison of two `blake3::Hash` is constant-time.
         blake3::Hash::from_bytes(self.hash()) == blake3::Hash::from_bytes(*kept)
@@ -120,7 +120,7 @@ fn canonical_id(text: &str) -> Option<TokenId> {
     text.parse().ok().filter(|id: &TokenId| id.to_string() == text)
 }
 
-/// What a caller wants to do.
+/// Actions that a role permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Write restore points.
@@ -131,7 +131,7 @@ pub enum Action {
     Restore,
     /// List restore points, VMs and namespaces.
     Catalog,
-    /// See compression details.
+    /// Read compression details.
     Report,
     /// Create, list and revoke tokens.
     ManageTokens,
@@ -186,7 +186,7 @@ impl Role {
         }
     }
 
-    /// Whether it may do this, within the token's namespaces.
+    /// Returns true if the role permits this action, within the token's namespaces.
     pub const fn may(self, action: Action) -> bool {
         use Action as A;
         match self {
@@ -266,7 +266,7 @@ pub struct TokenRecord {
 }
 
 impl TokenRecord {
-    /// Whether it is neither revoked, disabled nor expired, and no join code stands for it.
+    /// Returns true if it is neither revoked, disabled nor expired, and no join code stands for it.
     pub fn is_usable(&self, now_ms: i64) -> bool {
         self.joining_until_ms().is_none() && self.is_in_force(now_ms)
     }
@@ -276,7 +276,7 @@ impl TokenRecord {
         self.join_until_ms.filter(|_| self.joined_ms.is_none())
     }
 
-    /// Whether its join code may be redeemed, or was so recently that the same agent may ask again.
+    /// Returns true if its join code may be redeemed, or was so recently that the same agent may ask again.
     pub fn may_join(&self, now_ms: i64) -> bool {
         self.join_until_ms.is_some_and(|end_ms| now_ms < end_ms) && self.is_in_force(now_ms)
     }
@@ -287,22 +287,22 @@ impl TokenRecord {
             && self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
     }
 
-    /// Whether `namespace` is in its scope.
+    /// Returns true if `namespace` is in its scope.
     pub fn covers(&self, namespace: NamespaceId) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(&namespace)
     }
 
-    /// Whether VMs of this name are within its patterns.
+    /// Returns true if VMs of this name are within its patterns.
     pub fn covers_vm(&self, vm: &str) -> bool {
         self.vm_patterns.is_empty() || self.vm_patterns.iter().any(|pattern| pattern::matches(pattern, vm))
     }
 
-    /// Whether VMs of every owner are its business: those who may change a VM's owner need no such change first.
+    /// Returns true if it may act for VMs of every owner: those who may change a VM's owner need no such change first.
     pub fn is_for_every_owner(&self) -> bool {
         self.role.may(Action::Operate)
     }
 
-    /// Whether it may do `action` in `namespace`, its validity aside.
+    /// Returns true if it may do `action` in `namespace`, its validity aside.
     pub fn may(&self, action: Action, namespace: NamespaceId) -> bool {
         self.role.may(action) && self.covers(namespace)
     }

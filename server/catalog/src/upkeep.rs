@@ -59,9 +59,9 @@ impl Catalog {
         self.report(connection::size_bytes)
     }
 
-    /// Whether a change could be begun now: the lock can be had and the database takes a change, which is taken back at
-    /// once. Writes nothing, so a disk that fails only when it is written to is not noticed, and nothing is latched.
-    /// `Busy`: another process has the lock at the moment. `ReadOnly`: changes have stopped.
+    /// Checks that a change could be begun now: the lock can be had and the database takes a change, which is taken
+    /// back at once. Writes nothing, so a disk that fails only when it is written to is not noticed, and nothing is
+    /// latched. `Busy`: another process has the lock at the moment. `ReadOnly`: changes have stopped.
     pub fn check_writable(&self) -> Result<()> {
         self.try_change(|tx| {
             tx.execute("UPDATE repository SET next_container = next_container", [])

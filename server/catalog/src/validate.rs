@@ -1,5 +1,5 @@
-//! What must hold of everything written to a catalog and of every question, whatever database is behind it.
-//! Pure: checked before a transaction begins, so that a refusal names both sides of a contradiction and costs
+//! Validates everything written to a catalog and every question, whatever database is behind it. Pure:
+//! checked before a transaction begins, so that a refusal names both sides of a contradiction and costs
 //! nothing.
 
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ fn ensure(holds: bool, reason: impl FnOnce() -> String) -> Checked {
     if holds { Ok(()) } else { Err(CatalogError::invalid(reason())) }
 }
 
-/// Whether `name` may name a `what`.
+/// Checks that `name` may name a `what`.
 pub(super) fn name(what: &str, name: &str) -> Checked {
     check_name(what, name).map_err(CatalogError::invalid)
 }
@@ -42,7 +42,7 @@ pub(super) fn clip(text: &str) -> &str {
     text.get(..text.floor_char_boundary(REASON_MAX_BYTES)).unwrap_or_default()
 }
 
-/// Whether a filter's scope can be asked in one query.
+/// Checks that a filter's scope fits one query.
 pub(super) fn scope(namespaces: Option<&[NamespaceId]>) -> Checked {
     let count = namespaces.map_or(0, <[_]>::len);
     ensure(count <= NAMESPACES_PER_FILTER_MAX, || {
@@ -50,7 +50,7 @@ pub(super) fn scope(namespaces: Option<&[NamespaceId]>) -> Checked {
     })
 }
 
-/// Whether a search text can be looked for.
+/// Checks the length and characters of a search text.
 pub(super) fn search(text: Option<&str>) -> Checked {
     let text = text.unwrap_or_default();
     ensure(text.len() <= SEARCH_MAX_BYTES, || {
@@ -59,7 +59,7 @@ pub(super) fn search(text: Option<&str>) -> Checked {
     ensure(!text.contains(char::is_control), || "the search text has control characters".to_owned())
 }
 
-/// Whether a filter can be asked for in one query.
+/// Checks that a filter fits one query.
 pub(super) fn detail_filter(filter: &DetailFilter) -> Checked {
     scope(filter.namespaces.as_deref())?;
     search(filter.search.as_deref())?;
@@ -67,24 +67,24 @@ pub(super) fn detail_filter(filter: &DetailFilter) -> Checked {
     ensure(count <= STATUSES_MAX, || format!("{count} statuses in one question; there are fewer"))
 }
 
-/// Whether a page of a report may have that many items.
+/// Checks the number of items of a report's page.
 pub(super) fn report_page(limit: u32) -> Checked {
     ensure(limit <= REPORT_PAGE_MAX, || format!("a page of {limit} items; the limit is {REPORT_PAGE_MAX}"))
 }
 
-/// Whether a history may go back that far.
+/// Checks the number of rows of a history.
 pub(super) fn history(limit: u32) -> Checked {
     ensure(limit <= HISTORY_MAX, || format!("a history of {limit} rows; the limit is {HISTORY_MAX}"))
 }
 
-/// Whether rows can be added up per day and these groups.
+/// Checks that rows can be added up per day and these groups.
 pub(super) fn day_groups(by: TotalsBy) -> Checked {
     ensure(!matches!(by, TotalsBy::Run | TotalsBy::Disk), || {
         "days can be added up by namespace, job, VM or for the repository".to_owned()
     })
 }
 
-/// Whether `commit` may become a backup.
+/// Checks a backup that is to be committed.
 pub(super) fn commit(commit: &BackupCommit) -> Checked {
     let BackupCommit { attempt, number, backup, disks, missing_disks, details, containers, .. } = commit;
     check_number(*number)?;
@@ -94,7 +94,7 @@ pub(super) fn commit(commit: &BackupCommit) -> Checked {
     check_sum(commit, "meta_bytes", |row| row.meta_bytes, ContainerClass::Recipe)
 }
 
-/// Whether `point` may be entered.
+/// Checks a point that is to be entered.
 pub(super) fn point(point: &PointRecord) -> Checked {
     let PointRecord {
         number, namespace, attempt, backup, disks, missing_disks, details, next_container, ..
@@ -150,7 +150,7 @@ fn restore_point(
     Ok(())
 }
 
-/// Whether `failed` may be recorded.
+/// Checks a failed run that is to be recorded.
 pub(super) fn failed(failed: &FailedRun) -> Checked {
     let FailedRun { attempt, details, containers } = failed;
     check_attempt(attempt)?;
@@ -174,7 +174,7 @@ pub(super) fn failed(failed: &FailedRun) -> Checked {
     check_containers(containers, attempt)
 }
 
-/// Whether `spec` may become a token.
+/// Checks the specification of a token.
 pub(super) fn token(spec: &TokenSpec, now_ms: i64) -> Checked {
     name("token", &spec.name)?;
     scope(Some(&spec.namespaces))?;
@@ -198,13 +198,13 @@ pub(super) fn token(spec: &TokenSpec, now_ms: i64) -> Checked {
     })
 }
 
-/// Whether so many things can be asked for in one question.
+/// Checks the number of things asked for in one question.
 pub(super) fn at_once(what: &str, count: usize) -> Checked {
     let limit = usize::try_from(BACKUPS_PER_PAGE_MAX).unwrap_or(usize::MAX);
     ensure(count <= limit, || format!("{count} {what} in one question; the limit is {limit}"))
 }
 
-/// Whether so many restore points can be deleted, locked or held in one transaction.
+/// Checks the number of restore points to delete, lock or hold in one transaction.
 pub(super) fn retention_ids(ids: &[BackupId]) -> Checked {
     let count = ids.len();
     ensure(count <= RETENTION_IDS_MAX, || {
@@ -212,7 +212,7 @@ pub(super) fn retention_ids(ids: &[BackupId]) -> Checked {
     })
 }
 
-/// Whether `policy` may be kept.
+/// Checks a retention policy.
 pub(super) fn policy(policy: &RetentionPolicy) -> Checked {
     name("policy", &policy.name)?;
     policy.vm.as_deref().map_or(Ok(()), |vm| name("VM", vm))?;
@@ -231,7 +231,7 @@ pub(super) fn policy(policy: &RetentionPolicy) -> Checked {
     Ok(())
 }
 
-/// Whether a record may be kept. Its payload is not shown: it may be a secret.
+/// Checks an expiring record. Its payload is not shown: it may be a secret.
 pub(super) fn expiring(record: &ExpiringRecord) -> Checked {
     let len = record.payload.len();
     ensure((1..=EXPIRING_PAYLOAD_MAX_BYTES).contains(&len), || {
@@ -245,7 +245,7 @@ pub(super) fn expiring(record: &ExpiringRecord) -> Checked {
     })
 }
 
-/// Whether these events can be entered into the audit log in one transaction.
+/// Checks repeated events that are to be entered into the audit log in one transaction.
 pub(super) fn repeats(repeats: &[AuditRepeat]) -> Checked {
     let count = repeats.len();
     ensure(count <= AUDIT_REPEATS_MAX, || {
@@ -338,7 +338,7 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u128 {
     numbers.map(u128::from).sum()
 }
 
-/// What is attributed adds up, and nothing has more to itself than it is attributed.
+/// Checks that attributed bytes add up, and that nothing has more exclusive than attributed bytes.
 pub(super) fn attribution(found: &AttributionRecord) -> Checked {
     let sum = found.backups.iter().try_fold(0u64, |sum, one| sum.checked_add(one.attributed_bytes));
     if sum != Some(found.live_bytes) {
@@ -355,13 +355,13 @@ pub(super) fn attribution(found: &AttributionRecord) -> Checked {
     }
 }
 
-/// Whether a task may be added.
+/// Checks a task that is to be added.
 pub(super) fn new_task(task: &TaskRecord) -> Checked {
     ensure(!task.status.has_ended(), || format!("task {} is {} already", task.id, task.status.word()))?;
     self::task(task)
 }
 
-/// Whether a task may be written.
+/// Checks a task that is to be written.
 pub(super) fn task(task: &TaskRecord) -> Checked {
     ensure(task.finished_ms.is_some() == task.status.has_ended(), || {
         let (id, status, finished) = (task.id, task.status.word(), task.finished_ms);
@@ -375,7 +375,7 @@ pub(super) fn task(task: &TaskRecord) -> Checked {
     Ok(())
 }
 
-/// Whether a schedule may be set.
+/// Checks a schedule.
 pub(super) fn schedule(schedule: &ScheduleRecord) -> Checked {
     for (what, text) in [("calendar expression", &schedule.expression), ("time zone", &schedule.time_zone)] {
         schedule_text(what, text)?;
@@ -386,7 +386,7 @@ pub(super) fn schedule(schedule: &ScheduleRecord) -> Checked {
     })
 }
 
-/// Whether a schedule's mark may be set.
+/// Checks a schedule's mark.
 pub(super) fn schedule_mark(mark: &ScheduleMark) -> Checked {
     schedule_text("name of a schedule", &mark.name)
 }

@@ -37,7 +37,7 @@ pub struct DetailEntry {
     pub row: DetailRow,
 }
 
-/// What rows are added up over.
+/// Groups that rows are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TotalsBy {
     Run,
@@ -80,7 +80,7 @@ pub struct DayTotals {
     pub sums: Totals,
 }
 
-/// What was protected at a day's end.
+/// Bytes protected at a day's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtectedDay {
     /// As [`DayTotals::day`].

@@ -1,4 +1,4 @@
-//! What there is, with what it costs, as structs. Times are milliseconds since the Unix epoch.
+//! Overviews of objects and their cost, as structs. Times are milliseconds since the Unix epoch.
 
 use std::str::FromStr;
 
@@ -43,7 +43,7 @@ pub struct VmOverview {
     pub stale: bool,
     /// Of the latest restore point.
     pub verification: Option<Verification>,
-    /// Whether its namespace is end-to-end encrypted.
+    /// Set if its namespace is end-to-end encrypted.
     pub end_to_end: bool,
     /// When an agent last read a restore point of it and found it sound.
     pub agent_verified_ms: Option<i64>,
@@ -60,7 +60,7 @@ pub struct LatestBackup {
     pub missing_disks: Vec<String>,
 }
 
-/// Which VMs.
+/// Query of VMs: filter, order and page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmQuery {
     /// The VM of exactly this name (in each namespace).
@@ -79,7 +79,7 @@ pub struct VmQuery {
     pub now_ms: i64,
 }
 
-/// What VMs can be sorted by. Those that compare equal are in order of namespace and name.
+/// Sort keys of VMs. Those that compare equal are in order of namespace and name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum VmSort {
     /// By name; those of one name by namespace.
@@ -152,7 +152,7 @@ pub struct DiskOverview {
     pub new_bytes_30d: u64,
 }
 
-/// Which disks.
+/// Query of disks: filter and page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskQuery {
     pub vm: Option<String>,
@@ -224,7 +224,7 @@ pub struct NamespaceOverview {
     pub stored_bytes: u64,
 }
 
-/// What a backup added.
+/// Bytes that a backup added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BackupCost {
     pub new_bytes: u64,

@@ -28,7 +28,7 @@ impl Amounts {
     }
 }
 
-/// What was found of a run of a VM.
+/// Findings of a run of a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FindingRow {
     pub namespace: String,

@@ -1,4 +1,4 @@
-//! What lists can be sorted by, named as the columns are.
+//! Sort keys of lists, named as the columns are.
 
 use std::str::FromStr;
 
@@ -101,7 +101,7 @@ pub struct NotAColumn {
 impl NotAColumn {
     pub(super) fn new<'a>(name: &str, columns: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = columns.into_iter().collect::<Vec<_>>().join(", ");
-        // What was typed, but not a megabyte of it.
+        // The name as typed, cut to a length fit for a message.
         Self { name: name.chars().take(40).collect(), columns }
     }
 }
@@ -129,7 +129,7 @@ impl SortOrder {
     pub const OLDEST_FIRST: Self = Self { by: DetailSort::Started, descending: false };
 }
 
-/// What sums can be sorted by: how many rows they are of, or a column that sums have.
+/// Sort keys of sums: the number of rows they are of, or a column that sums have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TotalsSort {
     Rows,

@@ -2,18 +2,18 @@
 
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 
-/// What a round found.
+/// Result of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AttributionRecord {
     pub at_ms: i64,
     /// Of all data containers; what is attributed to all backups adds up to it.
     pub live_bytes: u64,
-    /// Whether every recipe could be followed.
+    /// Set if every recipe could be followed.
     pub is_complete: bool,
     pub backups: Vec<BackupShareRecord>,
-    /// What only backups of this VM have.
+    /// Bytes that only backups of this VM have.
     pub vms: Vec<(VmId, u64)>,
-    /// What only backups of the job of this name have.
+    /// Bytes that only backups of the job of this name have.
     pub jobs: Vec<(NamespaceId, String, u64)>,
 }
 
@@ -21,7 +21,7 @@ pub struct AttributionRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupShareRecord {
     pub backup: BackupId,
-    /// What only it has.
+    /// Bytes that only this backup has.
     pub exclusive_bytes: u64,
     pub attributed_bytes: u64,
 }
@@ -45,7 +45,7 @@ pub struct AttributionState {
     pub is_complete: bool,
 }
 
-/// What to add shares up by.
+/// Groups that shares are added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttributedBy {
     Namespace,
@@ -83,7 +83,7 @@ pub struct AttributedGroup {
     pub name: String,
     /// Backups it has that were attributed something, or nothing.
     pub backups: u64,
-    /// What nothing else has. Of a namespace all of it, because namespaces share nothing.
+    /// Bytes that nothing else has. Of a namespace all of it, because namespaces share nothing.
     pub exclusive_bytes: u64,
     pub attributed_bytes: u64,
 }

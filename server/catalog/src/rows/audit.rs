@@ -19,7 +19,7 @@ pub struct AuditEntry {
 pub struct AuditRepeat {
     /// Of the latest event.
     pub entry: AuditEntry,
-    /// What else must be the same, such as a VM's name; at most as long as every text.
+    /// Key that the events share besides, such as a VM's name; at most as long as every text.
     pub key: String,
     /// How many events, at least 1.
     pub count: u64,

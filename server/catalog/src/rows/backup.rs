@@ -99,7 +99,7 @@ pub struct PointRecord {
     /// From 1 on. Read from the catalog: the revision that says what this record says.
     pub revision: u32,
     pub lock: RetentionLock,
-    /// What the lock clock showed when it was written.
+    /// Time of the lock clock when it was written.
     pub lock_time_ms: Option<i64>,
 }
 
@@ -108,7 +108,7 @@ pub struct PointRecord {
 pub struct CommitState {
     /// The highest commit number recorded; 0: none.
     pub last: u64,
-    /// Whether every backup is known to have its point on the volume.
+    /// Set if every backup is known to have its point on the volume.
     pub points_written: bool,
     /// The lowest container number never handed out.
     pub next_container: u64,
@@ -162,7 +162,7 @@ pub struct BackupRecord {
     pub missing_disks: Vec<String>,
     /// As [`Attempt::accepted_change`].
     pub accepted_change: bool,
-    /// What keeps it from being deleted.
+    /// Lock and hold that keep it from being deleted.
     pub lock: RetentionLock,
 }
 
@@ -177,7 +177,7 @@ pub struct RootRecord {
     pub root: Fingerprint,
 }
 
-/// Which backups. Everything given must hold.
+/// Filter of backups. Everything given must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BackupFilter {
     /// `None`: all; an empty list: none.
@@ -191,17 +191,17 @@ pub struct BackupFilter {
     pub until_ms: Option<i64>,
 }
 
-/// What reading a restore point back found.
+/// Result of reading a restore point back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verification {
     pub backup: BackupId,
     pub at_ms: i64,
     /// A token's name.
     pub who: String,
-    /// Whether an agent read it, which can see what is end-to-end encrypted; otherwise the server.
+    /// Set if an agent read it, which can see what is end-to-end encrypted; otherwise the server did.
     pub by_agent: bool,
     pub ok: bool,
-    /// What was read, or what is damaged; clipped as every text written by others.
+    /// Data that was read, or the damage; clipped as every text written by others.
     pub detail: String,
 }
 
@@ -209,7 +209,7 @@ pub struct Verification {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentsProof {
     pub backup: BackupId,
-    /// Whether only agents can prove its content.
+    /// Set if only agents can prove its content.
     pub end_to_end: bool,
     /// All of this restore point; `None`: not yet.
     pub point_ms: Option<i64>,
@@ -217,7 +217,7 @@ pub struct AgentsProof {
     pub vm_ms: Option<i64>,
 }
 
-/// What agents proved of a namespace that is end-to-end encrypted.
+/// Proofs by agents of a namespace that is end-to-end encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentsProofs {
     pub namespace: NamespaceId,

@@ -2,7 +2,7 @@
 
 use holdfast_types::ids::{ContainerClass, ContainerId, NamespaceId, RunId};
 
-/// Whether a container may be used.
+/// State of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContainerState {
     Live,
@@ -49,12 +49,12 @@ pub struct DamageRecord {
     pub reason: String,
     /// When it was first found.
     pub found_ms: i64,
-    /// Whether every chunk of it was found to have another sound copy: nothing is lost by it. What is damaged there
-    /// counts as damaged all the same.
+    /// Set if every chunk of it was found to have another sound copy: nothing is lost by it. It counts as damaged all
+    /// the same.
     pub healed: bool,
 }
 
-/// What has changed in the damage known.
+/// Changes of the damage known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamageChanges {
     /// Containers whose damage changed, by number. One without a record in `damage` is sound again.

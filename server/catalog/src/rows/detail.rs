@@ -3,7 +3,7 @@
 use holdfast_proto::api::RowStatus;
 use holdfast_types::ids::{NamespaceId, RunId};
 
-/// Which compression details. Everything given must hold.
+/// Filter of compression details. Everything given must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DetailFilter {
     /// `None`: all; an empty list: none.

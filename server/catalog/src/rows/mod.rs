@@ -1,4 +1,4 @@
-//! What the catalog keeps, as types of its own: one file a subject. Messages of the protocol are made from them
+//! Records of the catalog, as types of its own: one file a subject. Messages of the protocol are made from them
 //! in `wire.rs` and nowhere else, so that the protocol can change without the database, and the reverse. Times
 //! are milliseconds since the Unix epoch.
 

@@ -1,10 +1,10 @@
-//! What a namespace may take, and what it takes.
+//! Quotas of namespaces, and their usage.
 
 use holdfast_proto::api::Quota;
 
 use super::NamespaceRecord;
 
-/// What counts against a [`Quota`], and the number of names in use.
+/// Usage that counts against a [`Quota`], and the number of names in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     pub stored_bytes: u64,
@@ -24,14 +24,14 @@ pub struct NamespaceQuota {
     pub usage: Usage,
 }
 
-/// What a backup that is about to start must fit into.
+/// Quota and usage that a backup must fit into to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StartAccount {
     pub quota: Quota,
     pub usage: Usage,
-    /// Whether the VM is on record.
+    /// Set if the VM is on record.
     pub knows_vm: bool,
-    /// Whether the job is on record.
+    /// Set if the job is on record.
     pub knows_job: bool,
     /// Data of the VM's newest restore point; `None`: it has none.
     pub vm_protected_bytes: Option<u64>,

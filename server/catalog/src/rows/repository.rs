@@ -9,7 +9,7 @@ use holdfast_types::ids::{NamespaceId, RepositoryId};
 pub struct RepositoryRecord {
     pub id: RepositoryId,
     pub created_ms: i64,
-    /// See [`REPOSITORY_FORMAT`](crate::REPOSITORY_FORMAT).
+    /// Format of the repository, as [`REPOSITORY_FORMAT`](crate::REPOSITORY_FORMAT).
     pub format_version: u32,
     /// How extents are cut, for ever.
     pub chunker: ChunkerParams,

@@ -1,11 +1,11 @@
-//! What keeps restore points from being deleted, and what decides which are.
+//! Locks and holds that keep restore points from being deleted, and policies that decide which are.
 
 use holdfast_proto::api::Rules;
 use holdfast_types::ids::{BackupId, NamespaceId, PolicyId, VmId};
 
 use super::NamespaceRecord;
 
-/// What keeps a restore point from being deleted. The default: nothing.
+/// Lock and hold that keep a restore point from being deleted. The default: neither.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RetentionLock {
     /// Locked until the lock clock passes this; see [`Catalog::lock_time`](crate::Catalog::lock_time). Never gets
@@ -16,7 +16,8 @@ pub struct RetentionLock {
 }
 
 impl RetentionLock {
-    /// Whether it keeps anything when the lock clock shows `lock_time_ms` (`None`: it was never advanced).
+    /// Returns true if it keeps anything when the lock clock shows `lock_time_ms` (`None`: it was never
+    /// advanced).
     pub fn is_in_force(&self, lock_time_ms: Option<i64>) -> bool {
         self.hold.is_some()
             || self.until_ms.is_some_and(|until_ms| lock_time_ms.is_none_or(|now_ms| until_ms > now_ms))
@@ -84,7 +85,7 @@ pub struct NamedVm {
     pub name: String,
 }
 
-/// What can get another name.
+/// Objects that can be renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Named {
     Vm,
@@ -100,8 +101,8 @@ pub struct Rename {
     pub to: String,
 }
 
-/// What is kept of the restore points in its scope, when the others are deleted, and for how long new ones are locked.
-/// `holdfast-retention` gives the rules their meaning.
+/// Rules for which restore points in its scope are kept when the others are deleted, and for how long new ones are
+/// locked. `holdfast-retention` gives the rules their meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionPolicy {
     pub id: PolicyId,
@@ -139,7 +140,7 @@ impl RetentionPolicy {
         self.enabled && self.resting_since_ms.is_none()
     }
 
-    /// Whether a restore point of this VM and job is in its scope, namespaces aside.
+    /// Returns true if a restore point of this VM and job is in its scope, namespaces aside.
     pub fn covers(&self, vm: &str, job: &str) -> bool {
         self.vm.as_deref().is_none_or(|only| only == vm) && self.job.as_deref().is_none_or(|only| only == job)
     }

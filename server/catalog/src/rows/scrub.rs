@@ -1,8 +1,8 @@
-//! What was proved sound and when, and what of restore points is lost.
+//! Scrub results: times at which data was proved sound, and lost ranges of restore points.
 
 use holdfast_types::ids::{BackupId, ContainerId, NamespaceId, VmId};
 
-/// What a pass of the scrub is at.
+/// Phase of a pass of the scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ScrubPhase {
     /// Between two passes.
@@ -47,7 +47,7 @@ pub struct WithinBackup {
     pub sound: bool,
 }
 
-/// What proved sound since the last time, and how far the scrub is now.
+/// Containers and backups proved sound since the last time, and the scrub's progress.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scrubbed {
     /// When each was read.
@@ -89,7 +89,7 @@ pub struct ByteRange {
     pub bytes: u64,
 }
 
-/// What of one disk of a restore point cannot be restored.
+/// Ranges of one disk of a restore point that cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostRanges {
     /// The disk's index in the restore point.

@@ -11,7 +11,7 @@ pub struct TaskRecord {
     pub status: TaskStatus,
     /// A token's name, or who else started it.
     pub who: String,
-    /// Whether its schedule started it.
+    /// Set if its schedule started it.
     pub scheduled: bool,
     /// Written and read by its kind; at most [`TASK_TEXT_MAX_BYTES`](crate::TASK_TEXT_MAX_BYTES), as are `place` and
     /// `figures`.
@@ -28,13 +28,13 @@ pub struct TaskRecord {
     pub progress: TaskProgress,
     /// Where a later attempt goes on; empty: from the beginning.
     pub place: String,
-    /// What it came to; written by its kind. Empty: nothing yet.
+    /// Figures of its result; written by its kind. Empty: none yet.
     pub figures: String,
     /// Why it failed; clipped as every text written by others.
     pub error: String,
 }
 
-/// What a task tells while it works.
+/// A line of a task's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskLine {
     /// From 1 on; 0 for a line that is to be added.

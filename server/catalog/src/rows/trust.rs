@@ -1,4 +1,4 @@
-//! What clients claimed, and whose claims they are.
+//! Claims of clients, and owners of VMs.
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{NamespaceId, VmId};
@@ -17,7 +17,7 @@ pub struct FalseDigest {
     pub namespace: NamespaceId,
     /// Name of the extent node.
     pub node: Fingerprint,
-    /// What was claimed.
+    /// The digest that was claimed.
     pub digest: Fingerprint,
     pub found_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! What a point says of a restore point that the catalog knows: the catalog takes the stricter lock over.
+//! Points of restore points that the catalog knows: it takes the stricter lock over.
 
 use holdfast_types::clock::Clock;
 use rusqlite::Transaction;

@@ -1,4 +1,4 @@
-//! What every row of an attempt refers to.
+//! References from every row of an attempt to its VM and job.
 
 /// The VM and job an attempt belongs to, by id.
 pub(crate) struct AttemptRefs {

@@ -21,8 +21,8 @@ pub(crate) const ORDER: &str = "ORDER BY id DESC";
 const SHARED_KEY: &str = "";
 const SHARED_OBJECT: &str = "several";
 
-/// What is done to tokens, owners, quotas and policies, and what is deleted: recorded on the volume soon, for no restore
-/// point tells of it.
+/// Changes of tokens, owners, quotas and policies, and deletions: recorded on the volume soon, for no restore point
+/// tells of them.
 const ACCESS_ACTIONS: &str = "'token.create', 'token.revoke', 'token.enable', 'vm.owner', 'namespace.quota', \
      'server.recover', 'backup.delete', 'policy.set', 'policy.remove', 'vm.remove', 'vm.rename', 'job.rename'";
 

@@ -98,7 +98,7 @@ pub(crate) fn list(
     filter: &BackupFilter,
     page: PageRequest<'_>,
 ) -> Result<Page<BackupRecord>> {
-    // What a page token belongs to; see the filter's times.
+    // The filter that a page token belongs to; see the filter's times.
     let whole = BackupFilter { since_ms: None, until_ms: None, ..filter.clone() };
     let after = page::decode(List::Backups, &whole, page.token)?;
     let Some(mut conditions) = conditions(connection, filter)? else {

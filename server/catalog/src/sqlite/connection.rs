@@ -27,7 +27,7 @@ pub(crate) fn open_writer(path: &Path, create: bool, busy_timeout: Duration) -> 
     // A transaction is on the disk when it returns: nothing else makes a backup exist.
     connection.pragma_update(None, "synchronous", "FULL").or_error("set up")?;
     connection.pragma_update(None, "foreign_keys", true).or_error("set up")?;
-    // What a statement changed, should it have to be taken back: some hundred pages, which must not need room on a full disk.
+    // The journal of a statement that may be taken back: some hundred pages, which must not need room on a full disk.
     connection.pragma_update(None, "temp_store", "MEMORY").or_error("set up")?;
     Ok(connection)
 }
@@ -102,7 +102,7 @@ pub(crate) fn checkpoint(writer: &Connection) -> Result<()> {
     writer.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).or_error("checkpoint")
 }
 
-/// What is wrong with the database or its references.
+/// Lists problems of the database and its references.
 pub(crate) fn problems(connection: &Connection, limit: u32) -> Result<Vec<String>> {
     let mut problems: Vec<String> = connection
         .prepare(&format!("PRAGMA integrity_check({limit})"))

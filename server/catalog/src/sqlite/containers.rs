@@ -170,7 +170,7 @@ fn take_over(tx: &Transaction<'_>, known: &ContainerRecord, told: &ContainerReco
     Ok(())
 }
 
-/// See [`Catalog::left_of_run`](crate::Catalog::left_of_run).
+/// Implements [`Catalog::left_of_run`](crate::Catalog::left_of_run).
 pub(crate) fn left_of_run(connection: &Connection, run: RunId) -> Result<u64> {
     let left: i64 = connection
         .prepare_cached(

@@ -102,9 +102,9 @@ pub(crate) fn add_up(tx: &Transaction<'_>) -> Result<()> {
     kept::add_up(tx)
 }
 
-/// See [`Catalog::heal`](crate::Catalog::heal).
+/// Implements [`Catalog::heal`](crate::Catalog::heal).
 pub(crate) fn heal(writer: &mut Connection) -> Result<Vec<String>> {
-    // What an index sorts for may be hundreds of megabytes.
+    // The sort for an index may take hundreds of megabytes.
     let temporary =
         |writer: &Connection, store| writer.pragma_update(None, "temp_store", store).or_error("write");
     temporary(writer, "FILE")?;
@@ -158,8 +158,8 @@ fn object(connection: &Connection, problem: &str) -> Result<Object> {
         .or_error("check")
 }
 
-/// Whether all that is wrong follows from other rows, or is in points. One row that is wrong differs from every index that
-/// has it; one index that is wrong, from its table alone.
+/// Returns true if everything wrong follows from other rows, or is in points. One row that is wrong differs from every
+/// index that has it; one index that is wrong, from its table alone.
 fn may_heal(objects: &[Object]) -> bool {
     let of_backups: BTreeSet<&str> = objects
         .iter()

@@ -1,4 +1,4 @@
-//! What keeps restore points from being deleted: locks and holds.
+//! Locks and holds that keep restore points from being deleted.
 
 use holdfast_types::clock::{Clock, utc_text};
 use holdfast_types::ids::BackupId;
@@ -34,7 +34,7 @@ pub(crate) fn write(tx: &Transaction<'_>, id: BackupId, lock: &RetentionLock) ->
     Ok(())
 }
 
-/// Whether any lock is in force.
+/// Returns true if any lock is in force.
 pub(crate) fn any(connection: &Connection) -> Result<bool> {
     connection
         .prepare_cached(

@@ -1,4 +1,4 @@
-//! What an earlier process left in SQLite's log, made durable before anything is built on it.
+//! SQLite's log as an earlier process left it, made durable before anything is built on it.
 //!
 //! After a flush that failed the kernel takes what it could not write for written. A start reads such a log from memory,
 //! where it is whole, and what is appended to it is flushed, but what was before is not: after a power failure the log
@@ -6,7 +6,7 @@
 //! middle leaves a database of which a part is new, without the log that has the rest. So the log is written again, byte
 //! for byte, and flushed.
 //!
-//! What is there and what is written are the same: a crash, or a failure half way, changes nothing, and the next process
+//! The bytes written are those that are there: a crash, or a failure half way, changes nothing, and the next process
 //! does it anew; readers of any process, who may have the log open, read what they would have read. That it stays the
 //! same meanwhile is SQLite's lock of the one writer, without which no process appends to a log, begins it anew, or cuts
 //! it off. Its locks are on the database and on the log's index, never on the log itself, so closing it here drops none.

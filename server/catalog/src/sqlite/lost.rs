@@ -1,4 +1,4 @@
-//! What of restore points is lost, by disk and byte range.
+//! Lost ranges of restore points, by disk.
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId};
@@ -12,11 +12,12 @@ use crate::{
     AuditEntry, ByteRange, CatalogError, DamageTotals, DamagedDisk, LISTED_RANGES_MAX, LostRanges, Result,
 };
 
-/// What is recorded of one disk: position, bytes, ranges, the first of them as text.
+/// Record of one disk: position, bytes, ranges, the first of them as text.
 type Kept = (i64, i64, i64, String);
 
 pub(crate) fn doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
-    // What one restore point lacks, others of its VM took over, and the next is made of the latest.
+    // Others of its VM took over the extents that one restore point lacks, and the next is made of the
+    // latest.
     let insert = "INSERT INTO in_doubt (backup_id) SELECT b.id FROM backups x JOIN backups b ON b.vm_id = x.vm_id \
          WHERE x.id = ? ON CONFLICT DO NOTHING";
     tx.execute(insert, [backup.to_bytes()]).map(drop).or_error("write")
@@ -70,7 +71,7 @@ pub(crate) fn set(
     if known == wanted {
         return Ok(false);
     }
-    // What was known before keeps the time at which it was found.
+    // Ranges known before keep the time at which they were found.
     let found_ms: Option<i64> = tx
         .query_row(
             "SELECT min(found_ms) FROM damaged_disks WHERE backup_id = ?",

@@ -24,7 +24,7 @@ const COLUMNS: [&str; 9] = [
 /// A sum is cut off here, so that `bytes`, which is three of them, fits its column.
 const SUM_MAX: u64 = 1 << 60;
 
-/// What a row of several attempts is called.
+/// Disk name of a row of several attempts.
 const DISK: &str = "earlier attempts";
 
 /// One row that is to be merged.

@@ -100,13 +100,13 @@ pub struct Catalog {
     pub(crate) lock_clock_asked_ms: Mutex<i64>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
-    /// Whether what an earlier process left in the log is durable. Read and set under the writer's lock.
+    /// Set once the log that an earlier process left is durable. Read and set under the writer's lock.
     log_is_settled: AtomicBool,
-    /// Whether there is no room kept for a full disk, and should be.
+    /// Set while no room is kept for a full disk, and should be.
     lacks_room: AtomicBool,
     /// Bytes of the file system that sorting leaves free.
     pub(crate) left_free_bytes: AtomicU64,
-    /// What every change is answered with, for tests.
+    /// Injected answer to every change, for tests.
     #[cfg(any(test, feature = "testing"))]
     injected: Mutex<Option<testing::InjectedFailure>>,
 }
@@ -265,7 +265,7 @@ impl Catalog {
                 answer => return answer,
             }
         }
-        // What the log takes on the disk is its own already: folded in, it begins at its front again.
+        // The log's room on the disk is its own already: folded in, it begins at its front again.
         self.checkpoint()?;
         self.write(write)
     }

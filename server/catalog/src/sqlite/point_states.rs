@@ -1,4 +1,4 @@
-//! Which revision of its point a restore point has on the volume, and which one it should have.
+//! Revisions of points: the one a restore point has on the volume, and the one it should have.
 
 use holdfast_types::ids::BackupId;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
@@ -77,7 +77,7 @@ pub(crate) fn note_sealed(tx: &Transaction<'_>, id: BackupId, revision: u32) -> 
     Ok(())
 }
 
-/// What a row begins with that is made of a point.
+/// Sets the first revision of a row that is made of a point.
 pub(crate) fn set(tx: &Transaction<'_>, id: BackupId, revision: u32) -> Result<()> {
     tx.prepare_cached("UPDATE backups SET point_revision = ?1, point_wanted = ?1 WHERE id = ?2")
         .and_then(|mut s| s.execute(params![revision.max(1), id.to_bytes()]))

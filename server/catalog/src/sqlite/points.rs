@@ -75,7 +75,7 @@ pub(crate) fn read(connection: &Connection, id: BackupId) -> Result<Option<Point
     }))
 }
 
-/// What the point of a restore point says once its lock is changed; `None`: that changes nothing.
+/// Returns the point of a restore point as it is once its lock is changed; `None`: that changes nothing.
 pub(crate) fn rehearse(
     connection: &Connection,
     clock: &dyn Clock,

@@ -45,7 +45,7 @@ pub(crate) fn keep(database: &Path) -> io::Result<()> {
     adopt(&file, &path)?;
     let grown = grow(&mut file, before);
     if grown.is_err() {
-        // What was there stays: an earlier version kept less. The rest is in the way of what it was to be for.
+        // Room from before stays: an earlier version kept less. An incomplete rest would only fill the disk.
         let _ = if before == 0 { fs::remove_file(&path) } else { file.set_len(before) };
     }
     grown

@@ -1,4 +1,4 @@
-//! What was proved sound and when.
+//! Times at which containers and restore points were proved sound.
 
 use holdfast_types::ids::{BackupId, VmId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};

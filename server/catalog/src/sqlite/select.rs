@@ -51,7 +51,7 @@ impl Conditions {
         }
     }
 
-    /// What follows `WHERE`.
+    /// Returns the SQL that follows `WHERE`.
     pub(crate) fn text(&self) -> String {
         if self.texts.is_empty() { "true".to_owned() } else { self.texts.join(" AND ") }
     }
@@ -203,7 +203,7 @@ pub(crate) fn time_and_id_key(time_ms: i64, id: [u8; 16]) -> Vec<u8> {
     [time_ms.to_be_bytes().as_slice(), &id].concat()
 }
 
-/// Which part of a sorted list is wanted.
+/// Part of a sorted list to return.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) offset: usize,

@@ -18,7 +18,7 @@ use super::connection::open_reader;
 use super::convert::OrCatalogError;
 use crate::{CatalogError, Result};
 
-/// What the copy's name adds to the catalog's; the process's number follows.
+/// Suffix of the copy's name; the process's number follows.
 const SUFFIX: &str = ".copy-";
 
 /// Steps of SQLite between two looks at whether to go on: a few milliseconds.

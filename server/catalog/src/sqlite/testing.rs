@@ -6,7 +6,7 @@ use super::Catalog;
 use super::convert::OrCatalogError;
 use crate::{CatalogError, Result};
 
-/// What SQLite answers within a transaction.
+/// SQLite's answer within a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedFailure {
     /// A failed fsync.
@@ -25,7 +25,7 @@ impl InjectedFailure {
         rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
     }
 
-    /// What a caller is told.
+    /// Returns the error that a caller gets.
     #[expect(clippy::expect_used, reason = "what is an error stays one")]
     pub(crate) fn answer(self) -> CatalogError {
         Err::<(), _>(self.sqlite()).or_error("write").expect_err("an error")
@@ -33,12 +33,12 @@ impl InjectedFailure {
 }
 
 impl Catalog {
-    /// Whether every change is answered as if another process held the catalog for too long.
+    /// Answers every change as if another process held the catalog for too long, while `busy`.
     pub fn answer_busy(&self, busy: bool) {
         self.answer(busy.then_some(InjectedFailure::Busy));
     }
 
-    /// Whether every change is answered as if the catalog's file system had no room.
+    /// Answers every change as if the catalog's file system had no room, while `full`.
     pub fn answer_full(&self, full: bool) {
         self.answer(full.then_some(InjectedFailure::Full));
     }

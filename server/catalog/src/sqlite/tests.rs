@@ -1,4 +1,4 @@
-//! What is SQLite's own: files, versions, crashes, other processes, full disks, query plans.
+//! Tests of what is SQLite's own: files, versions, crashes, other processes, full disks, query plans.
 
 mod concurrent;
 mod crash;

@@ -58,7 +58,7 @@ pub(crate) fn set_vm_owner(
     Ok(had)
 }
 
-/// Whether an operator set the VM's owner at `since_ms` or later, as far as the audit log says.
+/// Returns true if an operator set the VM's owner at `since_ms` or later, as far as the audit log says.
 pub(crate) fn owner_set_since(tx: &Transaction<'_>, vm: [u8; 16], since_ms: i64) -> Result<bool> {
     // An entry's id is never lower than its time, so this reads the end of the log only.
     let mut first = [0; 16];

@@ -1,4 +1,4 @@
-//! What verifying restore points found.
+//! Results of verifying restore points.
 
 use holdfast_types::clock::Clock;
 use holdfast_types::ids::{BackupId, NamespaceId};

@@ -185,7 +185,7 @@ fn damage_is_kept_until_cleared(f: &Fixture) {
         damage(ids[1], Some(4095), "checksum"),
     ];
     assert_eq!(f.damaged().unwrap(), expected);
-    // What is not named stays as it is.
+    // Damage that is not named stays as it is.
     f.clear_damage(ids[0], &[Some(0)]).unwrap();
     assert_eq!((state(ids[0]), f.damaged().unwrap()), (ContainerState::Damaged, expected.to_vec()));
     f.clear_damage(ids[0], &[None]).unwrap();
@@ -278,7 +278,7 @@ fn damage_is_told_by_what_changed(f: &Fixture) {
     let all = since(0);
     assert_eq!((&all.containers, &all.damage), (&ids[..2].to_vec(), &f.damaged().unwrap()));
 
-    // What is known already is no change.
+    // Damage known already is no change.
     f.mark_region_damaged(ids[1], 7, "again").unwrap();
     f.clear_damage(ids[2], &[None]).unwrap();
     assert_eq!(since(all.last), DamageChanges { containers: vec![], damage: vec![], last: all.last });

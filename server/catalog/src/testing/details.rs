@@ -118,7 +118,7 @@ fn tokens_fit_their_filter(f: &Fixture) {
         let error = f.details(filter, PageRequest { size: 1, token }).unwrap_err();
         assert!(matches!(error, CatalogError::Invalid { .. }), "{error}");
     }
-    // What comes later does not disturb a list being read.
+    // Rows added later do not disturb a list being read.
     f.committed("web", "nightly");
     let next = f.details(&filter, PageRequest { size: 1, token: &token }).unwrap();
     assert_eq!(next.items[0].disk, "data");

@@ -1,6 +1,6 @@
-//! What every [`Catalog`] must do, whatever database is behind it. An implementation's test calls [`suite`]
-//! with a function that gives a new, empty catalog on the given clock. Other crates reach it with the feature
-//! `testing`, as `holdfast_catalog::testing::suite`.
+//! Conformance suite of every [`Catalog`], whatever database is behind it. An implementation's test calls
+//! [`suite`] with a function that gives a new, empty catalog on the given clock. Other crates reach it with
+//! the feature `testing`, as `holdfast_catalog::testing::suite`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

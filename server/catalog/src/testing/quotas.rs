@@ -104,7 +104,7 @@ fn a_start_is_told_what_it_must_fit_into(f: &Fixture) {
     assert!(matches!(error, CatalogError::NotFound { .. }), "{error}");
 }
 
-/// What happens to a catalog, as far as sums are concerned.
+/// Changes of a catalog that affect its sums.
 #[derive(Debug, Clone)]
 enum Step {
     Commit {

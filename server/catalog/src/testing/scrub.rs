@@ -1,4 +1,4 @@
-//! What was proved sound and when, and what of restore points is lost.
+//! Scrub results: times at which data was proved sound, and lost ranges of restore points.
 
 use holdfast_types::clock::Clock as _;
 use holdfast_types::ids::{BackupId, ContainerId};

@@ -202,7 +202,7 @@ fn a_schedule_starts_what_is_due_once(f: &Fixture) {
     f.add_task(&task, Some(&mark("policy/1", 100))).unwrap();
     assert_eq!(f.schedule_marks().unwrap(), [mark("policy/1", 100)]);
     assert!(audited(f)[0].contains("policy, by schedule"), "{:?}", audited(f));
-    // What is refused moves no mark.
+    // A task that is refused moves no mark.
     let again = f.add_task(&task, Some(&mark("policy/1", 200)));
     assert!(matches!(again, Err(CatalogError::Exists { .. })), "{again:?}");
     f.set_schedule_mark(&mark("another", 7)).unwrap();

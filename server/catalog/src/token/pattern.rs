@@ -3,7 +3,7 @@
 /// Patterns one token may have.
 pub const VM_PATTERNS_MAX: usize = 64;
 
-/// Whether `pattern` matches all of `name`. Case counts. Takes at most their lengths multiplied.
+/// Returns true if `pattern` matches all of `name`. Case counts. Takes at most their lengths multiplied.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut in_name) = (0, 0);
@@ -66,7 +66,7 @@ mod tests {
         assert!(!matches(&format!("{}b", "*a".repeat(60)), &"a".repeat(200)));
     }
 
-    /// What the rule says, word for word, at any cost.
+    /// Matches by the rule, word for word, at any cost.
     fn model(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

@@ -1,4 +1,4 @@
-//! Which rows: a [`DetailFilter`] as conditions.
+//! A [`DetailFilter`] as conditions.
 
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -54,8 +54,8 @@ pub(crate) fn of_all(connection: &Connection, filter: &DetailFilter) -> Result<O
 /// Rows read on for one found by index, at least.
 const SHARE: i64 = 8;
 
-/// Whether less than an eighth of the rows match what an index can tell. Counts no further, and only in the
-/// index: a small part of what is saved.
+/// Returns true if less than an eighth of the rows match what an index can tell. Counts no further, and only
+/// in the index: a small part of what is saved.
 fn are_few(connection: &Connection, conditions: Conditions) -> Result<bool> {
     let limit = rows_max(connection)? / SHARE + 1;
     let (mut found, part) = (0, format!("LIMIT {limit}) few"));
@@ -77,7 +77,7 @@ pub(crate) fn rows_max(connection: &Connection) -> Result<i64> {
 const STARTED: &str = "d.started_ms";
 const FINISHED: &str = "d.finished_ms";
 
-/// What indexes can tell of a row.
+/// Conditions that indexes can check.
 struct Parts {
     /// The narrowest first.
     names: Vec<Part>,
@@ -141,7 +141,7 @@ impl Parts {
     }
 }
 
-/// What only the row itself can tell.
+/// Adds the conditions that need the row itself.
 fn push_rest(conditions: &mut Conditions, filter: &DetailFilter) {
     let DetailFilter { disk, statuses, search, .. } = filter;
     if let Some(disk) = disk {

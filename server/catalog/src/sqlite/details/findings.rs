@@ -100,7 +100,7 @@ pub(crate) fn remove(tx: &Transaction<'_>, session: SessionId) -> Result<()> {
         .map(drop)
 }
 
-/// What was found, as it was recorded, of one row.
+/// Returns the finding of one row, as it was recorded.
 pub(crate) fn of_row(connection: &Connection, session: SessionId, position: u32) -> Result<Option<String>> {
     connection
         .prepare_cached("SELECT found FROM findings WHERE session_id = ? AND position = ?")

@@ -36,7 +36,7 @@ pub(super) const SELECT: &str = "SELECT d.*, n.name AS namespace, j.name AS job,
 
 pub(super) const ORDER: &str = "ORDER BY d.started_ms, d.run_id, d.session_id, d.position";
 
-/// Whether this session has rows already.
+/// Returns true if this session has rows already.
 pub(crate) fn session_ended(connection: &Connection, session: SessionId) -> Result<bool> {
     connection
         .prepare_cached("SELECT 1 FROM details WHERE session_id = ? LIMIT 1")

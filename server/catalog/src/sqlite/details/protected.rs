@@ -1,4 +1,4 @@
-//! What was protected at the end of each day: the latest restore point of each VM, for charts.
+//! Bytes protected at the end of each day: the latest restore point of each VM, for charts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,7 +32,7 @@ impl Made {
     }
 }
 
-/// See [`Catalog::protected_days`](crate::Catalog::protected_days).
+/// Implements [`Catalog::protected_days`](crate::Catalog::protected_days).
 pub(crate) fn days(
     connection: &Connection,
     asked: &DetailFilter,

@@ -7,7 +7,7 @@ use super::super::convert::{OrCatalogError, bad_value};
 use super::super::select::{Conditions, unindexed};
 use crate::{DetailRow, Result, RowStatus, TotalsBy};
 
-/// What a row belongs to.
+/// Ids of the objects that a row belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowRefs {
     pub(crate) namespace: [u8; 16],
@@ -16,7 +16,7 @@ pub(crate) struct RowRefs {
     pub(crate) run: [u8; 16],
 }
 
-/// What makes two rows of one group.
+/// Group of a row: rows of equal groups are added up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Group {
     All,
@@ -24,7 +24,7 @@ pub(crate) enum Group {
     Disk([u8; 16], Box<str>),
 }
 
-/// What a row belongs to, its disk (empty unless asked for) and its numbers; other texts are not read.
+/// References of a row, its disk (empty unless asked for) and its numbers; other texts are not read.
 pub(crate) struct Summand<'a> {
     pub(crate) refs: RowRefs,
     pub(crate) disk: &'a str,

@@ -205,7 +205,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// What groups are sorted by.
+/// Sort key of a group.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key<'a> {
     Count(i128),

@@ -1,4 +1,4 @@
-//! What there is, with what it costs: VMs, disks, jobs, namespaces, backups, containers.
+//! Overviews of VMs, disks, jobs, namespaces, backups and containers, and their cost.
 
 pub(crate) mod containers;
 pub(crate) mod jobs;

@@ -110,13 +110,13 @@ fn look_ups_do_not_wait_for_reports() {
         let (done, answer) = mpsc::channel();
         let (catalog, namespace) = (&catalog, fixture.default.id);
         scope.spawn(move || {
-            // What authenticating a call asks.
+            // Queries that authenticate a call.
             assert!(catalog.token(id).unwrap().is_some());
             catalog.touch_token(id).unwrap();
             assert_eq!(catalog.expiring(&[7; 32]).unwrap(), None);
             catalog.namespace(namespace).unwrap().unwrap();
             catalog.namespace_by_name("default").unwrap().unwrap();
-            // What a backup and a restore ask.
+            // Queries of a backup and a restore.
             assert_eq!(catalog.latest_backup(namespace, "web").unwrap().unwrap().id, backup);
             assert!(catalog.backup(backup).unwrap().is_some());
             assert!(catalog.backup_by_session(SessionId(Ulid(1))).unwrap().is_none());

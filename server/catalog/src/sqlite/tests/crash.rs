@@ -77,7 +77,7 @@ fn a_log_that_was_folded_in_is_whole_or_begun_anew() {
     assert_eq!(whole_commits(&image(&home, None).path), 4);
 }
 
-/// What a process that was killed left, its log not written for long.
+/// Returns the image of a process that was killed, its log not written for long.
 fn left(home: &Home) -> (Home, Vec<u8>) {
     let left = image(home, None);
     let log = wal_of(&left.path);
@@ -87,7 +87,7 @@ fn left(home: &Home) -> (Home, Vec<u8>) {
     (left, bytes)
 }
 
-/// Whether the log was written since [`left`], and begins as it was.
+/// Returns true if the log was written since [`left`], and begins as it was.
 fn is_written_again(left: &Home, bytes: &[u8]) -> bool {
     let log = wal_of(&left.path);
     assert!(std::fs::read(&log).unwrap().starts_with(bytes), "changed");

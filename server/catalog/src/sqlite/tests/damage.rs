@@ -139,7 +139,7 @@ fn a_look_for_damage_can_be_stopped() {
     assert_eq!(catalog.damage_check(Box::new(go_on)).unwrap(), Some(Vec::new()));
 }
 
-/// What an index lost, and what is left of a restore point whose row is gone.
+/// Lost entries of an index, and leftovers of a restore point whose row is gone, are healed.
 #[test]
 fn indexes_and_rests_of_restore_points_are_healed() {
     let home = built();
@@ -204,7 +204,7 @@ fn a_restore_point_that_lost_a_disk_is_incomplete() {
     assert_eq!(catalog.all_backup_ids().count(), 39);
 }
 
-/// What no point tells of cannot be healed from points.
+/// Rows that no point tells of cannot be healed from points.
 #[test]
 fn rows_that_only_the_catalog_had_are_not_healed() {
     let home = built();

@@ -42,7 +42,7 @@ fn a_copy_leaves_no_file_behind() {
         names
     };
     let before = names();
-    // What a crash in the middle of an earlier copy of this process's number left.
+    // A copy left by a crash in the middle of it, of an earlier process of this number.
     std::fs::write(home.dir.path().join(format!("catalog.db.copy-{}", std::process::id())), b"half").unwrap();
     let mut copy = fixture.snapshot(&Arc::default()).unwrap();
     assert_eq!(names(), before, "it has no name while it is read");

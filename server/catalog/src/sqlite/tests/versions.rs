@@ -71,7 +71,7 @@ fn foreign_databases_are_not_touched() {
     }
 }
 
-/// What a crash between making the file and filling it leaves.
+/// A crash between making the file and filling it leaves an empty file.
 #[test]
 fn an_empty_file_is_no_catalog_and_is_taken_over() {
     let home = Home::new();

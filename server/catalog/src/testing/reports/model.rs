@@ -105,7 +105,7 @@ pub(super) fn in_order(a: &DetailEntry, b: &DetailEntry) -> Ordering {
     place(a).cmp(&place(b))
 }
 
-/// Whether a row matches.
+/// Returns true if a row matches the filter.
 pub(super) fn matches(f: &Fixture, filter: &DetailFilter, row: &DetailRow) -> bool {
     let contains = |text: &str, part: &str| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase());
     let DetailFilter { namespaces, job, vm, disk, run, statuses, search, since_ms, until_ms, .. } = filter;
@@ -159,7 +159,7 @@ pub(super) fn filters(f: &Fixture, all: &[DetailEntry]) -> Vec<DetailFilter> {
     filters
 }
 
-/// What a row is sorted by, as text for texts and as a number for numbers; `None` comes last.
+/// Returns the sort key of a row, as text for texts and as a number for numbers; `None` comes last.
 fn key(by: DetailSort, row: &DetailRow) -> Option<(String, f64)> {
     use DetailSort as S;
     let text = |text: &str| (!text.is_empty()).then(|| (text.to_owned(), 0.0));

@@ -54,7 +54,7 @@ fn id_of(f: &Fixture, namespace: &str) -> NamespaceId {
     f.namespace_by_name(namespace).unwrap().unwrap().id
 }
 
-/// What the overviews must tell, from the rows and from backups one by one; by namespace and VM.
+/// Computes the expected overviews, from the rows and from backups one by one; by namespace and VM.
 fn vm_model(f: &Fixture, all: &[DetailEntry], query: &VmQuery) -> Vec<VmOverview> {
     let mut vms: BTreeMap<(String, String), Vec<&DetailEntry>> = BTreeMap::new();
     for entry in all {

@@ -52,7 +52,7 @@ fn all_sorted(f: &Fixture, filter: &DetailFilter, order: SortOrder) -> Vec<Detai
     rows
 }
 
-/// What people see in the column is in order, with nothing last.
+/// Checks that the column is in order as people see it, with nothing last.
 fn shown_in_order(found: &[DetailEntry], order: SortOrder) {
     let rows: Vec<_> = found.iter().map(|entry| entry.row.clone()).collect();
     let shown = holdfast_proto::details::json(&rows);

@@ -84,7 +84,7 @@ fn trend(rows: &[&DetailRow]) -> Vec<Option<f64>> {
     factors.skip(runs.len().saturating_sub(TREND_POINTS as usize)).collect()
 }
 
-/// What a group is sorted by; `None` comes last.
+/// Returns the sort key of a group; `None` comes last.
 fn key(by: TotalsSort, group: &DetailTotals) -> Option<(String, f64)> {
     use DetailSort as S;
     let t = &group.sums;
