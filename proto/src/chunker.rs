@@ -34,7 +34,7 @@ pub struct Piece {
     pub offset: u32,
     /// How long it is, in bytes; never 0.
     pub len: u32,
-    /// Whether it is a run of zeros rather than a chunk.
+    /// Set for a run of zeros rather than a chunk.
     pub zero: bool,
 }
 
@@ -106,7 +106,7 @@ const fn piece(offset: usize, len: usize, zero: bool) -> Piece {
     Piece { offset: offset as u32, len: len as u32, zero }
 }
 
-/// Whether every byte is zero.
+/// Returns true if every byte is zero.
 pub fn is_zero(bytes: &[u8]) -> bool {
     // Most data fails in its first bytes; whole 128-byte lines then compile to vector instructions.
     let (head, _) = bytes.split_at(bytes.len().min(16));

@@ -42,7 +42,7 @@ impl Fingerprint {
         &self.0
     }
 
-    /// Whether it stands for zeros.
+    /// Returns true if it stands for zeros.
     pub fn is_zero(&self) -> bool {
         *self == Self::ZERO
     }

@@ -23,7 +23,7 @@ pub const ZERO_RUN_ALIGN_BYTES: u32 = 4 << 10;
 /// Plain bytes of one region at most.
 pub const REGION_PLAIN_MAX_BYTES: u32 = 256 << 10;
 
-/// What encryption by an agent adds to a region: salt, hash of the table of chunks, codec, tag and commitment.
+/// Bytes that encryption by an agent adds to a region: salt, hash of the table of chunks, codec, tag and commitment.
 pub const SEALED_OVERHEAD_BYTES: u32 = 32 + 32 + 1 + 16 + 32;
 
 /// Stored bytes of one region at most: incompressible regions are stored as they are, and may be sealed.
@@ -132,8 +132,8 @@ pub const fn extent_len(size_bytes: u64, index: u64) -> u32 {
     }
 }
 
-/// Whether a character could make a text look like another one on a terminal or in a report: control characters,
-/// line and paragraph separators, and all that reorder a line of text (Unicode's `Bidi_Control`).
+/// Returns true if a character could make a text look like another one on a terminal or in a report: control
+/// characters, line and paragraph separators, and all that reorder a line of text (Unicode's `Bidi_Control`).
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -159,7 +159,7 @@ pub fn plain_text(text: &str, max_bytes: usize) -> String {
     plain
 }
 
-/// Whether `name` may name a namespace, VM, job, disk or token: 1 to [`NAME_MAX_BYTES`] bytes, no
+/// Checks that `name` may name a namespace, VM, job, disk or token: 1 to [`NAME_MAX_BYTES`] bytes, no
 /// [deceptive](is_deceptive) characters (they would break reports, or make one name look like another), no
 /// leading or trailing white space; and not `.` or `..`, which no address can hold.
 ///

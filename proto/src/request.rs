@@ -7,7 +7,7 @@ pub const REQUEST_METADATA: &str = "holdfast-request";
 /// Longest request id a server takes.
 pub const REQUEST_ID_MAX_BYTES: usize = 64;
 
-/// Whether `text` may be a request id: 1 to [`REQUEST_ID_MAX_BYTES`] ASCII letters, digits and hyphens, so that
+/// Returns true if `text` may be a request id: 1 to [`REQUEST_ID_MAX_BYTES`] ASCII letters, digits and hyphens, so that
 /// it can be put into any log as it is.
 pub fn is_request_id(text: &str) -> bool {
     (1..=REQUEST_ID_MAX_BYTES).contains(&text.len())

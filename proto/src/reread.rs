@@ -1,10 +1,10 @@
-//! Which extents are read again although nothing says that they changed.
+//! Extents that are read again although nothing says that they changed.
 //!
-//! What an agent need not send rests on digests that earlier backups claimed. Each day a share of all extents is
-//! due to be read and described anew, so that nothing wrong stays hidden for longer than the cycle. Extent `i` is
-//! due on the days whose number has the same remainder as `i` by the days of the cycle; a backup rereads what has
-//! become due since its parent, so that several backups a day reread no more than one, and a weekly one makes up
-//! for the days between.
+//! An agent skips extents on the strength of digests that earlier backups claimed. Each day a share of all extents is
+//! due to be read and described anew, so that nothing wrong stays hidden for longer than the cycle. Extent `i` is due
+//! on the days whose number has the same remainder as `i` by the days of the cycle; a backup rereads what has become
+//! due since its parent, so that several backups a day reread no more than one, and a weekly one makes up for the days
+//! between.
 
 use crate::v1;
 
@@ -27,8 +27,8 @@ pub struct Reread {
 }
 
 impl Reread {
-    /// What has become due between the start of the parent and now, both Unix milliseconds. `None`: nothing. A
-    /// clock that was set back makes nothing due.
+    /// Returns the extents that became due between the start of the parent and now, both Unix milliseconds; `None` if
+    /// there are none. A clock that was set back makes nothing due.
     pub fn since(cycle_days: u32, parent_ms: i64, now_ms: i64) -> Option<Self> {
         let cycle = i64::from(cycle_days);
         let (parent, today) = (parent_ms.div_euclid(DAY_MS), now_ms.div_euclid(DAY_MS));
@@ -40,7 +40,7 @@ impl Reread {
         Some(Self { cycle_days, first, days })
     }
 
-    /// Whether extent `index` is due.
+    /// Returns true if extent `index` is due.
     pub fn is_due(&self, index: u64) -> bool {
         let cycle = u64::from(self.cycle_days);
         (index % cycle + cycle - u64::from(self.first)) % cycle < u64::from(self.days)

@@ -1,4 +1,4 @@
-//! Which protocol versions this build speaks, and how two sides settle on one.
+//! Protocol versions of this build, and how two sides settle on one.
 
 /// Oldest protocol version this build still speaks.
 pub const PROTOCOL_MIN: u32 = 1;

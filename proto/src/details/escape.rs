@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a terminal or a browser may act on `c` instead of showing it: control characters (C0, DEL, C1), the
-/// marks, embeddings, overrides and isolates of the Unicode bidirectional algorithm (UAX #9, section 2), and the
-/// line and paragraph separators.
+/// Returns true if a terminal or a browser may act on `c` instead of showing it: control characters (C0, DEL, C1), the
+/// marks, embeddings, overrides and isolates of the Unicode bidirectional algorithm (UAX #9, section 2), and the line
+/// and paragraph separators.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -69,7 +69,7 @@ fn escape(text: &str, keeps: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a spreadsheet may take the cell for a formula: it begins with `=`, `+`, `-` or `@`, also full-width,
+/// Returns true if a spreadsheet may take the cell for a formula: it begins with `=`, `+`, `-` or `@`, also full-width,
 /// or with a tab or carriage return, which some skip. Plain numbers, which may begin with `-`, are none.
 pub(super) fn is_formula(cell: &str) -> bool {
     let begins =

@@ -20,7 +20,7 @@ pub fn csv(rows: &[DetailRow]) -> String {
     Delimited::new(Delimiter::Comma, None).table(rows)
 }
 
-/// What stands between the values of a line.
+/// Separator of the values of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delimiter {
     Tab,
@@ -72,7 +72,7 @@ fn quoted(value: &str) -> String {
 #[derive(Debug, Clone)]
 pub struct Delimited {
     delimiter: Delimiter,
-    /// Whether each column, in order, is wanted.
+    /// One flag for each column, in order: set if it is wanted.
     wanted: Vec<bool>,
 }
 
@@ -263,7 +263,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// What fits a terminal, one line a row.
+    /// Returns the table of a terminal's width, one line a row.
     pub fn of_rows(rows: &[DetailRow]) -> Self {
         let header = vec![
             "job",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Factors;
 use crate::api::{DetailRow, RowStatus};
 
-/// What totals are taken over.
+/// Groups that totals are taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupBy {
     Run,
@@ -18,7 +18,7 @@ pub enum GroupBy {
 /// count once a restore point came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// What the group is: a run's id, a VM's or job's name with its namespace; empty for the repository.
+    /// Name of the group: a run's id, a VM's or job's name with its namespace; empty for the repository.
     pub name: String,
     pub rows: u64,
     pub failed: u64,

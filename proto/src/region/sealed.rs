@@ -99,7 +99,7 @@ pub fn parts(payload: &[u8], plain_bytes: u32) -> Result<SealedParts<'_>, Region
 /// # Errors
 /// [`RegionError::SealedLength`].
 pub fn split(payload: &[u8], plain_bytes: u32) -> Result<SealedParts<'_>, RegionError> {
-    // What is encrypted is never longer than the plain bytes, and never empty.
+    // The encrypted part is never longer than the plain bytes, and never empty.
     let longest = plain_bytes as usize + SEALED_OVERHEAD_BYTES as usize;
     let wrong = || RegionError::SealedLength { bytes: payload.len(), plain_bytes };
     if payload.len() <= SEALED_OVERHEAD_BYTES as usize || payload.len() > longest {
@@ -129,7 +129,7 @@ pub fn check_sealed(
     Err(RegionError::Table)
 }
 
-/// What is encrypted of a region: its codec, then its payload.
+/// Returns the plaintext of a sealed region: its codec, then its payload.
 pub fn inner(region: &EncodedRegion) -> Vec<u8> {
     let mut inner = Vec::with_capacity(region.payload.len() + 1);
     inner.push(region.codec as u8);

@@ -95,7 +95,7 @@ fn any_plain() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What comes out is what went in, and never takes more than it.
+    /// Decoding returns the plain bytes, and encoding never takes more than they do.
     #[test]
     fn decoding_undoes_encoding(plain in any_plain(), level in prop_oneof![Just(1), Just(DEFAULT_LEVEL), Just(3), Just(13)]) {
         let encoded = Encoder::new(level).unwrap().encode(&plain).unwrap();
