@@ -1,4 +1,4 @@
-//! How long and how often to retry after a lost connection.
+//! Number and spacing of retries after a lost connection.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const DELAY_MAX: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     retry_for: Duration,
-    /// When the outage began, and how many attempts were made in it.
+    /// Start of the outage, and the number of attempts made in it.
     outage: Option<(Duration, u32)>,
 }
 

@@ -76,7 +76,7 @@ impl NamespaceKey {
         }
     }
 
-    /// Its name, which the server knows.
+    /// Returns the id of the key, which the server knows.
     pub const fn id(&self) -> KeyId {
         self.id
     }
@@ -120,7 +120,7 @@ impl fmt::Debug for NamespaceKey {
 /// A key encrypts one region, so its only nonce may be anything.
 const NONCE: [u8; NONCE_LEN] = [0; NONCE_LEN];
 
-/// How chunks are named and protected.
+/// Naming and protection of chunks.
 #[derive(Debug, Clone, Default)]
 pub enum Cipher {
     /// By plain hashes, and not at all.

@@ -1,4 +1,4 @@
-//! How the library tells what it is doing. It never prints: the caller decides what to show.
+//! Progress reports of the library. It never prints: the caller decides what to show.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,11 +12,11 @@ pub trait Progress: Send + Sync {
     fn disk(&self, name: &str, before_bytes: u64);
     /// More was done on the current disk.
     fn advance(&self, step: Step);
-    /// So many connections carry the current disk's data.
+    /// Reports the number of connections that carry the current disk's data.
     fn connections(&self, _count: u32) {}
     /// The server makes the current disk wait for its turn, behind so many others; `None`: it no longer waits.
     fn waits(&self, ahead: Option<u32>);
-    /// Something a person should know. Work goes on.
+    /// Reports a notice to the user. Work goes on.
     fn notice(&self, notice: &Notice);
 }
 
@@ -25,7 +25,7 @@ pub trait Progress: Send + Sync {
 pub struct Step {
     /// Bytes of the disk dealt with, holes and zeros included.
     pub done_bytes: u64,
-    /// Of these, bytes that are neither holes nor zeros.
+    /// Bytes of these that are neither holes nor zeros.
     pub data_bytes: u64,
     /// Plain bytes of new chunks.
     pub new_bytes: u64,
@@ -109,7 +109,7 @@ pub struct Tally {
 pub struct Snapshot {
     /// The current disk; empty before the first.
     pub disk: String,
-    /// How many connections carry its data; 0 before that is known.
+    /// Number of connections that carry its data; 0 before that is known.
     pub connections: u32,
     /// Sums of all steps; `done_bytes` of a disk begun again counts from its start.
     pub done: Step,

@@ -18,7 +18,7 @@ const PAGE: &str = "1000";
 /// Pages of one question at most: a server whose pages never end must not fill memory.
 const PAGES_MAX: usize = 10_000;
 
-/// All restore points of a namespace, newest first; `vm` and `job` empty for all.
+/// Lists the restore points of a namespace, newest first; `vm` and `job` empty for all.
 ///
 /// # Errors
 /// Any error of a call.
@@ -67,7 +67,7 @@ pub struct Reported {
     pub accepted_changes: BTreeSet<String>,
 }
 
-/// All compression details that match the parameters of `GET /details`.
+/// Returns all compression details that match the parameters of `GET /details`.
 ///
 /// # Errors
 /// Any error of a call.

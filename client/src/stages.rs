@@ -1,4 +1,4 @@
-//! Where the time goes: CPU time, wall time and bytes of every stage of the pipeline, to find bottlenecks.
+//! CPU time, wall time and bytes of every stage of the pipeline, to find bottlenecks.
 //! Counters are atomics; a stage is measured per buffer, never per chunk.
 
 use std::collections::BTreeMap;

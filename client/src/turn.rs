@@ -28,7 +28,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// It has not waited so far.
+    /// Creates the turn of a stream that has not waited so far.
     pub(crate) const fn new(progress: &'a dyn Progress) -> Self {
         Self { progress, ahead: None, has_waited: false }
     }
@@ -47,7 +47,7 @@ impl<'a> Turn<'a> {
         self.has_waited
     }
 
-    /// Its turn came, or it ended.
+    /// Records that its turn came, or that it ended.
     pub(crate) fn came(&mut self) {
         if self.ahead.take().is_some() {
             self.progress.waits(None);

@@ -22,7 +22,7 @@ const SCHEMES: [(&str, bool, bool); 4] = [
     ("nbds+unix://", true, true),
 ];
 
-/// Where an export is: `nbd://host:port/export`, `nbd+unix:///export?socket=PATH`, and `nbds` with TLS.
+/// Address of an export: `nbd://host:port/export`, `nbd+unix:///export?socket=PATH`, and `nbds` with TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub(crate) transport: Transport,

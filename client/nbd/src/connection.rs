@@ -21,7 +21,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A part of an export that is alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Not 0.
+    /// Bytes of the extent; never 0.
     pub len: u64,
     /// Reads as zeros; otherwise nothing is known of it.
     pub zero: bool,

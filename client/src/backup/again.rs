@@ -14,13 +14,13 @@ use super::scan::{Changed, ScanResult};
 use crate::error::ClientError;
 use crate::slices::piece_bytes;
 
-/// Everything the server asked for again on one stream.
+/// Chunks the server asked for again on one stream.
 #[derive(Debug)]
 pub(crate) struct AgainRequests {
     size_bytes: u64,
     /// The most recent chunks.
     asked: Known,
-    /// How many more there can be.
+    /// Number of chunks that may still be asked for.
     left: u64,
 }
 
@@ -93,7 +93,7 @@ impl AgainRequests {
 }
 
 impl Again {
-    /// How many extents are to be read.
+    /// Returns the number of extents to read.
     pub(crate) fn extents(&self) -> usize {
         self.extents.len()
     }

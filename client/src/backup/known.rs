@@ -25,7 +25,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Empty.
+    /// Creates an empty set.
     pub(crate) fn new() -> Self {
         Self { generation_max: GENERATION_MAX, ..Self::default() }
     }

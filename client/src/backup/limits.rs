@@ -1,4 +1,4 @@
-//! How many threads and buffers a backup uses, and the memory that they may take.
+//! Limits on the threads, buffers and memory of a backup.
 
 /// How many threads and buffers a backup uses. Peak memory: `buffers` × 4 MiB + (2 × `regions` + 24) × 512 KiB +
 /// threads × 1.5 MB (level 2) + 17 MiB known fingerprints + 16 MiB window: on 2 cores 56 + 20 + 3 + 17 + 16

@@ -16,10 +16,10 @@ use crate::pool::RegionBufferPool;
 /// Chunked extents that may wait for the open region to fill. At most 513 pieces of 36 bytes each: 2.4 MB.
 const HELD_EXTENTS_MAX: usize = 128;
 
-/// Something to send.
+/// Output to send.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// To be compressed first.
+    /// A region, to be compressed first.
     Region(PlainRegion),
     Extents(v1::Extents),
 }
@@ -56,7 +56,7 @@ pub(crate) struct MessageBuilder {
     held: VecDeque<v1::ChunkedExtent>,
     /// Extents being described.
     message: v1::Extents,
-    /// How many extents the ranges of `message` cover.
+    /// Number of extents that the ranges of `message` cover.
     message_extents: u64,
     ready: VecDeque<Output>,
 }

@@ -46,10 +46,10 @@ use crate::progress::Progress;
 use crate::source::{FailedDisk, Source};
 use crate::stages::{StageTotal, Stages};
 
-/// How long recording disks that could not be opened may hold up the end of a backup that is committed.
+/// Time that recording disks that could not be opened may hold up the end of a backup that is committed.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an interrupted command waits for the answer of a commit under way. A second signal ends it at once.
+/// Time that an interrupted command waits for the answer of a commit under way. A second signal ends it at once.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Until the commit is under way, that is so whatever happens.
@@ -185,11 +185,11 @@ pub struct BackupOptions {
     pub threads: Option<usize>,
     /// Region bytes to send per second.
     pub limit_upload: Option<u64>,
-    /// How many connections carry a disk's data.
+    /// Number of connections that carry a disk's data.
     pub connections: Connections,
-    /// How chunks are named and protected: with a key in a namespace that is end-to-end encrypted, and in no other.
+    /// Naming and protection of chunks: with a key in a namespace that is end-to-end encrypted, and in no other.
     pub cipher: Cipher,
-    /// How long an outage may last, one before the first connection included.
+    /// Longest outage to wait for, one before the first connection included.
     pub retry_for: Duration,
 }
 
@@ -217,7 +217,7 @@ impl BackupOptions {
 /// Job of backups that name no job.
 pub const DEFAULT_JOB: &str = "manual";
 
-/// How long an outage may last by default.
+/// Default of the longest outage to wait for.
 pub const DEFAULT_RETRY_FOR: Duration = Duration::from_secs(300);
 
 /// The stages between a disk and the network, with their limits and counters.
@@ -227,9 +227,9 @@ pub(crate) struct Pipeline {
     pub(crate) cipher: Cipher,
     pub(crate) region_buffers: RegionBufferPool,
     pub(crate) upload_limit: UploadLimit,
-    /// How many connections are to carry a disk's data.
+    /// Number of connections to carry a disk's data.
     pub(crate) connections: Connections,
-    /// How many did so last, when there were several: what the next stream begins with. 0 before that.
+    /// Number that did so last, when there were several: what the next stream begins with. 0 before that.
     pub(crate) connections_found: AtomicU32,
     pub(crate) stages: Arc<Stages>,
     pub(crate) progress: Arc<dyn Progress>,

@@ -16,7 +16,7 @@ use crate::error::ClientError;
 /// Blocks that may wait (256 KiB each).
 pub(crate) const BLOCKS_AHEAD: usize = 2;
 
-/// Where blocks come from.
+/// Source of the parent's digest blocks.
 pub(crate) type Blocks = mpsc::Receiver<Result<v1::DigestBlock, ClientError>>;
 
 /// Digests by extent, asked for in ascending order.

@@ -30,7 +30,7 @@ const SESSIONS_LOST_MAX: u32 = 32;
 /// A backup in progress.
 pub(super) struct Agent<'a> {
     settings: &'a Settings,
-    /// Those that have not failed.
+    /// Disks that have not failed.
     disks: Vec<Arc<dyn Source>>,
     /// Names of those that have, and of those that could not be opened.
     missing: Vec<String>,
@@ -356,7 +356,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// As much of `reason` as the server takes.
+/// Returns as much of `reason` as the server takes.
 fn fitting(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(REASON_MAX_BYTES));
     reason

@@ -86,7 +86,7 @@ async fn delete_decided(
     Ok(done)
 }
 
-/// All of an answer.
+/// Reads all of an answer.
 pub(super) async fn read(mut answer: Lines<RunPart>) -> Result<PolicyRun, ClientError> {
     let mut decisions = Vec::new();
     while let Some(part) = answer.next().await? {
@@ -106,7 +106,7 @@ pub(super) async fn read(mut answer: Lines<RunPart>) -> Result<PolicyRun, Client
     Err(ClientError::Protocol("decisions without an end".to_owned()))
 }
 
-/// As the result of a command.
+/// Shows a run as the result of a command.
 pub(super) fn show(context: &Context, run: &PolicyRun) -> Result<ExitCode, ClientError> {
     context.output.summary(|| json(run), || text(run))?;
     Ok(exit_code(run))

@@ -97,7 +97,7 @@ fn verified(backup: &Backup) -> String {
     }
 }
 
-/// Where its data lies, most of it first.
+/// Returns the tiers its data lies in, most of it first.
 fn tier(places: Option<&PointPlaces>) -> String {
     let Some(places) = places else { return String::new() };
     let mut parts = [

@@ -81,7 +81,7 @@ impl Context {
         Ok(layers)
     }
 
-    /// How chunks are named and protected: by the key of the namespace, if one is given.
+    /// Returns how chunks are named and protected: by the key of the namespace, if one is given.
     fn cipher(&self) -> Result<Cipher, ClientError> {
         let layers = self.layers()?;
         let source = layers.namespace_key()?;
@@ -93,7 +93,7 @@ impl Context {
         layers.namespace_key_passphrase()?.map_or_else(ask::ask_passphrase, Ok)
     }
 
-    /// How to reach the server, from these layers.
+    /// Returns the settings to reach the server with, from these layers.
     fn settings(&self, layers: &Layers) -> Result<Settings, ClientError> {
         Ok(Settings { request: self.request.clone(), ..layers.settings()? })
     }

@@ -1,5 +1,5 @@
-//! Everything that is written to stdout and stderr. Names, reasons and messages come from the server and from other
-//! agents: whatever a terminal would act on is escaped here, on its way out.
+//! Output to stdout and stderr. Names, reasons and messages come from the server and from other agents: whatever a
+//! terminal would act on is escaped here, on its way out.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;

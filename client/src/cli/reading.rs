@@ -214,7 +214,7 @@ fn bad_bytes(summary: &ReadSummary) -> u64 {
     summary.bad.iter().map(|range| range.len).sum()
 }
 
-/// How much of a disk is damaged, in one sentence; `None` when nothing is.
+/// Describes how much of a disk is damaged, in one sentence; `None` when nothing is.
 pub(super) fn bad_text(outcome: &Outcome) -> Option<String> {
     let summary = outcome.result.as_ref().ok().filter(|summary| !summary.bad.is_empty())?;
     let (count, total) = (summary.bad.len(), bytes(bad_bytes(summary)));

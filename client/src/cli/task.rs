@@ -15,16 +15,16 @@ use crate::cli::args::{Scrub, Steering};
 use crate::connect::{Connection, retrying};
 use crate::error::{ClientError, EXIT_INTERRUPTED};
 
-/// How often the server is asked.
+/// Interval at which the server is asked.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// For how long a server may be away while a task is watched.
 const AWAY_FOR: Duration = Duration::from_secs(60);
 
-/// Between two lines for a log.
+/// Interval between two lines for a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// How lines of a log begin that name what cannot be restored.
+/// Prefix of log lines that name what cannot be restored.
 const DAMAGED: &str = "DAMAGED: ";
 
 /// Log lines that are asked for at the end.
@@ -33,7 +33,7 @@ const LOG_LINES: &str = "1000";
 /// Tasks looked through for the one that has not ended.
 const UNFINISHED_LOOKED_AT: &str = "100";
 
-/// How people speak of a kind of task.
+/// Texts for people about a kind of task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     pub(super) kind: TaskKind,

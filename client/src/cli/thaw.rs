@@ -11,23 +11,23 @@ use super::{Context, ask};
 use crate::connect::{Api, Connection, retrying};
 use crate::error::ClientError;
 
-/// How often the server is asked how far it is, at first and at most: a thaw takes minutes, or days.
+/// Interval at which the server is asked for progress, at first and at most: a thaw takes minutes, or days.
 const ASK_FIRST: Duration = Duration::from_millis(500);
 const ASK_LONGEST: Duration = Duration::from_secs(30);
 
-/// Between two lines for a log.
+/// Interval between two lines for a log.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
 /// Outcome of a thaw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thawed {
-    /// All of it can be read.
+    /// All data can be read.
     Ready,
-    /// It was asked for, and no one waits.
+    /// The thaw was requested, and no one waits for it.
     Started,
 }
 
-/// Sees that what lies in an archive of these disks can be read, as `restore` says.
+/// Makes the archived data of these disks readable, as `restore` says.
 ///
 /// # Errors
 /// `Archived`: it has to be thawed, and no one said so.
@@ -65,7 +65,7 @@ pub(super) async fn make_ready(
     Ok(Thawed::Ready)
 }
 
-/// How fast to thaw.
+/// Decides how fast to thaw.
 fn decide(
     context: &Context,
     backup: &Backup,
@@ -131,7 +131,7 @@ fn refused(backup: &Backup, quote: &Thaw, what_to_do: &str) -> ClientError {
     }
 }
 
-/// As people read it.
+/// Describes the quote for people.
 fn text(backup: &Backup, quote: &Thaw) -> String {
     let mut lines = vec![format!(
         "Restore point {} of VM {} lies in the archive in part ({}).",
@@ -172,7 +172,7 @@ fn text(backup: &Backup, quote: &Thaw) -> String {
     lines.join("\n")
 }
 
-/// To the cent; below one, to what shows something. Rounded up.
+/// Formats an amount in dollars: to the cent; below one cent, to a hundredth of it. Rounded up.
 fn dollars(amount: f64) -> String {
     const CENT: u64 = 10_000_000;
     const HUNDREDTH: u64 = CENT / 100;

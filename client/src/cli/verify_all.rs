@@ -80,7 +80,8 @@ pub(super) async fn run(context: &Context, verify: &Verify) -> Result<ExitCode, 
     Ok(ExitCode::from(totals.exit_code()))
 }
 
-/// Those to read, newest first, and how many need not be read because they were verified not long ago.
+/// Returns the restore points to read, newest first, and how many need not be read because they were verified
+/// not long ago.
 fn due(listed: Vec<Backup>, verify: &Verify, now_ms: i64) -> (Vec<Backup>, usize) {
     let mut met = HashSet::new();
     let since_ms = verify

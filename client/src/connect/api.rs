@@ -222,7 +222,7 @@ fn json(body: &impl Serialize) -> Result<Bytes, ClientError> {
     serde_json::to_vec(body).map(Bytes::from).map_err(unable)
 }
 
-/// All of a body, which is checked to be no larger than any answer.
+/// Reads all of a body, which is checked to be no larger than any answer.
 async fn read(mut body: ResponseBody<Body>) -> Result<Vec<u8>, ClientError> {
     let mut text = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -1,4 +1,4 @@
-//! How many connections carry one disk's data.
+//! Number of connections that carry one disk's data.
 //!
 //! The throughput of one TCP connection is limited by its window, of one round trip, and shrinks with every lost
 //! packet. On a short line neither is felt, and one connection is the fastest. On a long one several carry more, until
@@ -52,12 +52,13 @@ pub enum Connections {
     /// By round trip and rate; see the module.
     #[default]
     Auto,
-    /// So many, 1 to [`CONNECTIONS_MAX`].
+    /// A fixed number, 1 to [`CONNECTIONS_MAX`].
     Exactly(u32),
 }
 
 impl Connections {
-    /// How many to begin with when a round trip takes `rtt` and the server allows `max`; at least 1.
+    /// Returns the number to begin with when a round trip takes `rtt` and the server allows `max`; at least
+    /// 1.
     pub fn first(self, rtt: Duration, max: u32) -> u32 {
         let wanted = match self {
             Self::Exactly(count) => count,
@@ -77,7 +78,7 @@ impl Connections {
     }
 }
 
-/// It is neither `auto` nor a number of connections.
+/// The text is neither `auto` nor a number of connections.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a number of connections; give auto, or a number from 1 to {CONNECTIONS_MAX}")]
 pub struct NotConnections {
@@ -113,7 +114,7 @@ pub struct Interval {
     pub length: Duration,
     /// Given to the connections, or taken from them.
     pub bytes: u64,
-    /// How long something was ready and no connection took it.
+    /// Time during which data was ready and no connection took it.
     pub held_up: Duration,
 }
 
@@ -142,12 +143,12 @@ impl Growth {
         self.count < self.most
     }
 
-    /// How long to measure.
+    /// Returns how long to measure.
     pub fn interval(&self) -> Duration {
         self.rtt.saturating_mul(RTTS_PER_INTERVAL).max(INTERVAL_MIN)
     }
 
-    /// How many there should be after this interval: as many as there are, or more.
+    /// Returns the number of connections after this interval: as many as there are, or more.
     pub fn after(&mut self, interval: Interval) -> u32 {
         let seconds = interval.length.as_secs_f64();
         let held_up = interval.held_up.as_secs_f64() >= HELD_UP * seconds;
@@ -167,18 +168,18 @@ impl Growth {
         self.count
     }
 
-    /// Not all of them could be opened: there are `count` and will not be more.
+    /// Records that not all of them could be opened: there are `count` and will not be more.
     pub fn stopped_at(&mut self, count: u32) {
         self.count = count.max(1);
         (self.most, self.worth) = (self.count, self.worth.min(self.count));
     }
 
-    /// How many are known to be worth it, to begin with another time.
+    /// Returns the number known to be worth it, to begin with another time.
     pub const fn worth(&self) -> u32 {
         self.worth
     }
 
-    /// How many there are.
+    /// Returns the current number of connections.
     pub const fn count(&self) -> u32 {
         self.count
     }

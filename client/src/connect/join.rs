@@ -18,8 +18,8 @@ use super::profile::{read_small, write_private};
 use super::{Api, Credentials, Trust, channel, retrying, tls};
 use crate::error::{ClientError, ConnectError};
 
-/// How much longer each address waits than the one before it: so the first that works is taken, and one that does not answer
-/// costs little (RFC 8305 has the same delay).
+/// Head start of each address over the next one: so the first that works is taken, and one that does not answer costs
+/// little (RFC 8305 has the same delay).
 const HEAD_START: Duration = Duration::from_millis(250);
 
 /// For how long the server is asked again when its answer is lost.

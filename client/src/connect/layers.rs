@@ -28,7 +28,7 @@ impl Layers {
             .map_err(|error| ClientError::Usage(error.to_string()))
     }
 
-    /// How to judge the server's certificate, if it is given.
+    /// Returns how to judge the server's certificate, if it is given.
     ///
     /// # Errors
     /// [`ClientError::Usage`] for a malformed fingerprint, or both forms in one layer.
@@ -77,7 +77,7 @@ impl Layers {
         self.0.iter().find_map(|layer| layer.namespace.clone()).unwrap_or_default()
     }
 
-    /// Where the key of the namespace is, if it has one: where it is end-to-end encrypted.
+    /// Returns the source of the namespace's key, if it has one: where it is end-to-end encrypted.
     ///
     /// # Errors
     /// [`ClientError::Usage`] for both forms in one layer.
@@ -113,7 +113,7 @@ impl Layers {
         }
     }
 
-    /// Everything needed to connect.
+    /// Returns everything needed to connect.
     ///
     /// # Errors
     /// Those of the single settings, and [`ClientError::Usage`] when trust or token are missing.

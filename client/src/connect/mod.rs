@@ -1,4 +1,4 @@
-//! How the agent reaches a server: address, trust, token, and the negotiated protocol.
+//! Connection of the agent to a server: address, trust, token, and the negotiated protocol.
 //!
 //! Start with [`Connection::open`]. Every client it gives carries the token and the protocol version.
 
@@ -37,7 +37,7 @@ use crate::progress::Notice;
 const FRAME_BYTES: u32 = 64 << 10;
 /// Bytes a peer may send on one stream before they are read: 8 MiB keep 1 Gbit/s busy at 64 ms.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
-/// The same for a whole connection.
+/// Bytes a peer may send on a whole connection before they are read.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// A connection on which a ping is not answered for this long is lost.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -244,7 +244,7 @@ impl Credentials {
         Ok(Self { bearer: Some(bearer), request, protocol: protocol.map(MetadataValue::from) })
     }
 
-    /// Of an agent that has none yet.
+    /// Creates the credentials of an agent that has no token yet.
     const fn none() -> Self {
         Self { bearer: None, request: None, protocol: None }
     }
@@ -281,7 +281,7 @@ impl RequestId {
         Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// As it is sent to the server.
+    /// Returns the id as it is sent to the server.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -362,7 +362,7 @@ fn may_pass(error: &ClientError) -> bool {
     error.is_connection_loss() || error.is_limit()
 }
 
-/// Everything needed to reach a server.
+/// Settings needed to reach a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub server: ServerAddress,
@@ -373,7 +373,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With a new request id.
+    /// Creates settings with a new request id.
     pub fn new(server: ServerAddress, trust: Trust, token: Token) -> Self {
         Self { server, trust, token, request: RequestId::random() }
     }

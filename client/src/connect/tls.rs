@@ -26,10 +26,10 @@ use crate::error::ConnectError;
 /// TCP connect and TLS handshake together take at most this long; a server at its limit may need some of it.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How the server's certificate is judged.
+/// Rule by which the server's certificate is judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// It is this one.
+    /// A server with this certificate.
     Pinned(CertFingerprint),
     /// A CA in this PEM file signed it, for the host connected to.
     Ca(PathBuf),
@@ -114,7 +114,7 @@ impl Dialer {
         Ok(Self { server, trust, ca, provider, rtt: Arc::default() })
     }
 
-    /// Whom it calls.
+    /// Returns the server that it calls.
     pub(crate) const fn server(&self) -> &ServerAddress {
         &self.server
     }

@@ -52,7 +52,7 @@ pub struct EstimateOptions {
 pub struct DiskFacts {
     pub name: String,
     pub size_bytes: u64,
-    /// Without holes and runs of zeros, as `bytes` in compression details.
+    /// Bytes without holes and runs of zeros, as `bytes` in compression details.
     pub data_bytes: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct LevelFigures {
     pub measured_bytes: u64,
 }
 
-/// Everything found.
+/// Result of an estimate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Estimate {
     pub disks: Vec<DiskFacts>,

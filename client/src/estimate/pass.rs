@@ -1,4 +1,4 @@
-//! All variants over the same data, and the figures that come of it.
+//! One pass of all variants over the same data, and the figures that come of it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -52,7 +52,7 @@ impl<'a> Pass<'a> {
         self.compress(jobs)
     }
 
-    /// All disks have been read.
+    /// Ends the pass once all disks have been read.
     pub(super) fn end(&mut self) -> Result<(), ClientError> {
         let jobs = self.each(Variant::end);
         self.compress(jobs)

@@ -57,7 +57,7 @@ pub(super) struct Variant {
     pub(super) production: bool,
     cutter: Cutter,
     seen: SeenChunks,
-    /// Of the disk being read.
+    /// Counts of the disk being read.
     pub(super) disk: Count,
     pub(super) together: Count,
     levels: Vec<i32>,
@@ -71,7 +71,7 @@ pub(super) struct Variant {
 }
 
 impl Variant {
-    /// All variants.
+    /// Returns all variants.
     pub(super) fn all(options: &EstimateOptions, both_scopes: bool) -> Vec<Self> {
         let empty =
             Count { compressed: vec![Compressed::default(); options.levels.len()], ..Count::default() };
@@ -142,7 +142,7 @@ impl Variant {
         self.disk = Count { compressed, ..Count::default() };
     }
 
-    /// All disks have been read.
+    /// Ends the variant once all disks have been read.
     pub(super) fn end(&mut self, jobs: &mut Vec<Job>) {
         self.seal(Scope::Together, jobs);
     }
@@ -294,14 +294,14 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Where chunks of `data` end. A chunk's end depends on nothing before its start.
+    /// Returns the ends of the chunks of `data`. A chunk's end depends on nothing before its start.
     pub(super) fn ends(self, data: &[u8]) -> impl Iterator<Item = usize> {
         let Self { min_bytes, avg_bytes, max_bytes } = self;
         FastCDC::new(data, min_bytes, avg_bytes, max_bytes).map(|chunk| chunk.offset + chunk.length)
     }
 }
 
-/// All ways of cutting that are compared: name, average length, how.
+/// Returns all ways of cutting that are compared: name, average length, how.
 pub(super) fn cutters() -> Vec<(&'static str, u32, Cutter)> {
     let fastcdc = |avg: usize| {
         let chunker = Chunker::with_bounds(avg / 2, avg, avg * 4);
@@ -373,7 +373,7 @@ impl Hasher for KeyHasher {
 #[derive(Debug, Default)]
 pub(super) struct SeenChunks(HashMap<[u32; 2], u32, BuildHasherDefault<KeyHasher>>);
 
-/// Where a chunk is new.
+/// Scopes in which a chunk is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Novelty {
     pub(super) on_disk: bool,

@@ -14,12 +14,12 @@ const REASON_MAX_BYTES: usize = 500;
 /// Action of a restore on data that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
-    /// It ends with an error.
+    /// The restore ends with an error.
     #[default]
     End,
-    /// It writes zeros there, and goes on.
+    /// The restore writes zeros there, and goes on.
     Zero,
-    /// It writes nothing there, and goes on.
+    /// The restore writes nothing there, and goes on.
     Skip,
 }
 
@@ -33,7 +33,7 @@ impl OnDamage {
 /// Bytes of a disk that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRange {
-    /// Where on the disk.
+    /// Offset on the disk.
     pub offset: u64,
     pub len: u64,
     /// One line, safe to show.
@@ -89,7 +89,7 @@ impl BadRanges {
         self.0.lock().by_offset.retain(|offset, _| !bytes.contains(offset));
     }
 
-    /// All of them in order; neighbours of one cause are one.
+    /// Returns all ranges in order; neighbours of one cause are one.
     pub(super) fn merged(&self) -> Vec<BadRange> {
         let mut merged: Vec<BadRange> = Vec::new();
         for range in self.0.lock().by_offset.values() {

@@ -25,7 +25,7 @@ impl FalseDigests {
         }
     }
 
-    /// How many, and the numbers of the first few.
+    /// Returns the number of false digests, and the first few extents that have one.
     pub(super) fn found(&self) -> (u64, Vec<u64>) {
         let (count, extents) = &*self.0.lock();
         (*count, extents.iter().copied().collect())

@@ -48,7 +48,7 @@ struct Open {
     digest: Option<Fingerprint>,
     /// Bytes of chunks that are still to come.
     missing: u64,
-    /// Empty until the first chunk arrives.
+    /// Bytes of the extent; empty until the first chunk arrives.
     bytes: Pages,
     /// Offsets on the disk and lengths of what will not come.
     lost: Vec<(u64, u64)>,
@@ -71,9 +71,9 @@ pub(super) struct SettledExtent {
 /// An extent that is what it should be, but for what is left out of its runs.
 #[derive(Debug)]
 pub(super) struct WholeExtent {
-    /// Its place on the disk.
+    /// Offset of the extent on the disk.
     pub(super) offset: u64,
-    /// Empty if no chunk of it arrived.
+    /// Bytes of the extent; empty if no chunk of it arrived.
     pub(super) bytes: Pages,
     /// Ranges to write: offsets within the extent and lengths.
     pub(super) runs: Vec<(usize, usize)>,
@@ -87,7 +87,8 @@ pub(super) struct Proof<'a> {
     pub(super) whole: WholeExtent,
     /// Chunks that do not hash to their fingerprints, each with its one place, and what they hash to. They are left out.
     pub(super) wrong: Vec<(Placed<'a>, Fingerprint)>,
-    /// All chunks are what they should be, and the extent is not what its backup recorded.
+    /// Set if all chunks match their fingerprints, but the extent does not match the digest its backup
+    /// recorded.
     pub(super) is_false: bool,
 }
 

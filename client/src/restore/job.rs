@@ -100,7 +100,7 @@ fn decode(region: &CheckedRegion, disk: &str, cipher: &Cipher, kit: &mut Tools) 
     Ok(())
 }
 
-/// Where a chunk belongs that is not what it should be.
+/// Returns the ranges of the disk that a wrong chunk belongs to.
 pub(crate) fn bad_ranges(chunk: Placed<'_>) -> impl Iterator<Item = BadRange> {
     let reason = format!("chunk {}: what the server sent does not match its fingerprint", chunk.fingerprint);
     let damage = v1::Damage { reason, container: String::new() };

@@ -41,7 +41,7 @@ pub(super) struct DecodePool {
     tools: ObjectPool<Tools>,
     extents: ExtentBuffers,
     pub(super) stages: Stages,
-    /// How chunks are named and protected.
+    /// Naming and protection of chunks.
     pub(super) cipher: Cipher,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Jobs {
     windows: Mutex<BTreeMap<u64, Arc<WindowExtents>>>,
     ended: Mutex<Vec<Arc<WindowExtents>>>,
     writes: Arc<Writes>,
-    /// Nothing more is to be written.
+    /// Set once nothing more is to be written.
     stopped: AtomicBool,
     /// The first failure.
     failure: Mutex<Option<ClientError>>,
@@ -96,7 +96,7 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// No jobs yet, for the disk `disk`, and room for `extents_max` extents.
+    /// Creates the jobs of the disk `disk`, none yet, with room for `extents_max` extents.
     pub(super) fn new(
         pool: Arc<DecodePool>,
         (disk, by_chunk): (&str, bool),
@@ -132,7 +132,7 @@ impl Jobs {
         self.written_bytes.load(Ordering::Relaxed)
     }
 
-    /// How many extents do not hash to what their backup says, and the first few of them.
+    /// Returns the number of extents that do not hash to what their backup says, and the first few of them.
     pub(super) fn false_digests(&self) -> (u64, Vec<u64>) {
         self.false_digests.found()
     }
@@ -303,7 +303,7 @@ impl Jobs {
         self.stop();
     }
 
-    /// Nothing more is decoded or written: the disk has failed, or is not wanted any more.
+    /// Stops decoding and writing: the disk has failed, or is not wanted any more.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         // Extents that hold room now are never settled: a window that waits for some must not wait for ever.
@@ -412,7 +412,7 @@ impl Jobs {
         if self.failure.lock().is_some() { Err(STOPPED) } else { Ok(()) }
     }
 
-    /// The same, also when the disk is not wanted any more.
+    /// Fails once jobs are stopped, also when the disk is not wanted any more.
     fn check_stopped(&self) -> Result<(), ClientError> {
         if self.stopped.load(Ordering::Relaxed) { Err(STOPPED) } else { Ok(()) }
     }

@@ -60,7 +60,7 @@ pub struct ReadSummary {
     pub seconds: f64,
     /// Ranges that could not be read, in order. Empty: every extent matched its digest, or its chunks their fingerprints.
     pub bad: Vec<BadRange>,
-    /// Of that, what some agent sealed as it is.
+    /// Chunks among them that some agent sealed as they are.
     pub false_chunks: Vec<FalseChunk>,
     /// The first extents that could be read and do not hash to what their backup recorded. Where nothing is bad, they end the
     /// reading with [`ClientError::FalseDigests`](crate::error::ClientError::FalseDigests) instead.

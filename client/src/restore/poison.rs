@@ -19,7 +19,7 @@ pub struct FalseChunk {
     /// The first extent that has it.
     pub extent: u64,
     pub fingerprint: Fingerprint,
-    /// Of the region it came in.
+    /// Commitment of the region it came in.
     pub commitment: Commitment,
 }
 
@@ -63,7 +63,7 @@ impl Refused {
     }
 }
 
-/// Those of one disk, one a region; as many as a server takes note of, some 2 MiB.
+/// False chunks of one disk, one a region; as many as a server takes note of, some 2 MiB.
 #[derive(Debug, Default)]
 pub(super) struct FalseChunks(Mutex<BTreeMap<Commitment, FalseChunk>>);
 

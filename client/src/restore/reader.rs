@@ -23,18 +23,18 @@ use crate::error::ClientError;
 use crate::progress::Progress;
 use crate::stages::StageTotal;
 
-/// How disks are read.
+/// Options of reading disks.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
     /// Threads that decode; `None`: one per core and one more.
     pub threads: Option<usize>,
-    /// How long an outage may last.
+    /// Longest outage to wait for.
     pub retry_for: Duration,
-    /// How many connections carry one disk.
+    /// Number of connections that carry one disk.
     pub connections: Connections,
     /// Makes the server read everything from its volume, also what it has in memory.
     pub from_volume: bool,
-    /// How chunks are named and protected.
+    /// Naming and protection of chunks.
     pub cipher: Cipher,
 }
 
@@ -143,7 +143,7 @@ impl Reader {
         })
     }
 
-    /// No jobs yet, with room for as many connections as there will be.
+    /// Creates the jobs of a disk, none yet, with room for as many connections as there will be.
     fn jobs(
         &self,
         disk: &DiskOfBackup,

@@ -19,7 +19,7 @@ const SPAN_MAX: u64 = 1024;
 const SHORT: Duration = Duration::from_secs(1);
 /// and shorter again where they take more than this.
 const LONG: Duration = Duration::from_secs(20);
-/// How many of the longest spans, for each stream, the furthest stream may be ahead of the first extent missing.
+/// Distance, in longest spans for each stream, that the furthest stream may be ahead of the first extent missing.
 const SPANS_AHEAD: u64 = 4;
 
 /// Consecutive extents that one stream reads.
@@ -37,9 +37,9 @@ pub(super) struct Span {
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Span(Span),
-    /// Nothing before another stream advances or ends.
+    /// Wait until another stream advances or ends.
     Wait,
-    /// Everything is complete.
+    /// All extents are complete.
     Done,
 }
 
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// Everything before this extent is complete.
+    /// Returns the extent before which everything is complete.
     fn reached(&self) -> u64 {
         let out = self.out.values().map(|span| span.first);
         out.chain(self.returned.keys().copied()).fold(self.next, u64::min)
@@ -123,7 +123,7 @@ impl Ledger {
         }
     }
 
-    /// All of a span is complete.
+    /// Records that all of a span is complete.
     fn complete(&mut self, span: Span) {
         self.out.remove(&span.start);
     }
@@ -148,7 +148,7 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// Those of a disk of `extents`.
+    /// Creates the spans of a disk of `extents`.
     pub(super) fn new(extents: u64) -> Self {
         Self { ledger: Mutex::new(Ledger::new(extents)), changed: watch::Sender::new(()) }
     }
@@ -175,14 +175,14 @@ impl Spans {
         }
     }
 
-    /// All extents before `to` of a span being read are complete.
+    /// Records that all extents before `to` of a span being read are complete.
     pub(super) fn advance(&self, span: &mut Span, to: u64) {
         span.first = to;
         self.ledger.lock().advance(*span);
         self.changed.send_replace(());
     }
 
-    /// All of a span is complete; it took `time`.
+    /// Records that all of a span is complete, and took `time`.
     pub(super) fn complete(&self, span: Span, time: Duration) {
         {
             let mut ledger = self.ledger.lock();

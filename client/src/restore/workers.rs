@@ -26,7 +26,7 @@ use crate::turn::{Turn, give_way};
 
 type Client = RestoreClient<AuthedChannel>;
 
-/// How to reach the server, for one disk after another.
+/// Parameters to reach the server with, for one disk after another.
 #[derive(Debug, Clone)]
 pub(super) struct Links {
     pub(super) settings: Settings,
@@ -37,22 +37,22 @@ pub(super) struct Links {
     pub(super) retry_for: Duration,
 }
 
-/// Those who read one disk.
+/// Workers that read one disk, one a connection.
 pub(super) struct Workers {
     streams: DiskStreams,
     links: Links,
     epoch: Instant,
-    /// How many have not left.
+    /// Number of workers that have not left.
     workers: Mutex<u32>,
-    /// How many have a connection.
+    /// Number of workers that have a connection.
     connected: AtomicU32,
-    /// When the last window was completed.
+    /// Time at which the last window was completed.
     advanced: Mutex<Duration>,
     /// Worker that reports an outage, so that all of them together do not say the same thing.
     speaker: Mutex<Option<u32>>,
 }
 
-/// One of them.
+/// One worker.
 struct Worker {
     number: u32,
     client: Option<Client>,
@@ -66,7 +66,7 @@ struct Worker {
 struct Remedy {
     /// The others go on without this one.
     leaving: bool,
-    /// It may pass.
+    /// It waits and tries again: the error may pass.
     waiting: bool,
 }
 

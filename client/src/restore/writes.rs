@@ -47,7 +47,7 @@ impl Writes {
         Some(Turn { writes: self, extent })
     }
 
-    /// How many wait.
+    /// Returns the number of writes that wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.state.lock().waiting.len()

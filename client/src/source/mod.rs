@@ -1,4 +1,4 @@
-//! Where a backup's bytes come from.
+//! Sources of a backup's bytes.
 //!
 //! [`Source`] is what the rest of the agent knows of a disk; [`open()`] is the only place that chooses an
 //! implementation: raw files and block devices (`raw.rs`), and what is read over NBD (`nbd.rs`): exports of other programs, and
@@ -47,7 +47,7 @@ pub trait Source: Debug + Send + Sync {
     /// The disk's name within the backup.
     fn name(&self) -> &str;
 
-    /// Where the bytes come from, for messages: a path or an address.
+    /// Location of the bytes, for messages: a path or an address.
     fn location(&self) -> &str;
 
     /// Size of the disk in bytes, as it was when opened. It never changes afterwards: a disk that is resized

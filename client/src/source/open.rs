@@ -8,7 +8,7 @@ use super::chain::Chain;
 use super::format::Magic;
 use super::{DiskArgument, Format, NbdDisk, RawDisk, Source, SourceError};
 
-/// How disks are to be opened.
+/// Options of opening disks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Opening {
     /// `None`: as name and bytes together say.

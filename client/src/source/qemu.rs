@@ -24,7 +24,7 @@ const PROGRAM: &str = "qemu-nbd";
 const CHECKER: &str = "qemu-img";
 /// For opening an image; one of many terabytes on a slow disk has tables of gigabytes.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// Between the end of a connection and that of the child, which says why.
+/// Time between the end of a connection and that of the child, which says why.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes kept of its standard error.
 const STDERR_MAX: usize = 2048;

@@ -17,7 +17,7 @@ pub struct WriteTimes {
 }
 
 impl WriteTimes {
-    /// Those of an open file.
+    /// Returns the times of an open file.
     pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
@@ -30,7 +30,7 @@ impl WriteTimes {
         self.mtime == other.mtime
     }
 
-    /// Those of two files as if they were one.
+    /// Returns the later times of two files, as if they were one.
     pub(super) fn latest(self, other: Self) -> Self {
         Self { mtime: self.mtime.max(other.mtime), ctime: self.ctime.max(other.ctime) }
     }

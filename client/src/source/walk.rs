@@ -126,7 +126,7 @@ impl ExtentWalk {
         }
     }
 
-    /// How many extents from `position` on lie wholly in the hole that begins there.
+    /// Returns the number of extents from `position` on that lie wholly in the hole that begins there.
     fn extents_in_hole(&self) -> u64 {
         let hole = self.segments.front().filter(|segment| segment.content == Content::Hole);
         let hole_end = hole.map_or(0, |hole| hole.end);

@@ -20,7 +20,7 @@ use crate::source::testing::image::noise;
 #[derive(Default)]
 struct Server {
     chunks: HashSet<Fingerprint>,
-    /// Those that another stream is bringing.
+    /// Fingerprints that another stream is bringing.
     pending: HashSet<Fingerprint>,
     extents: Vec<(u64, String)>,
     /// Chunks of the chunked ones.

@@ -62,7 +62,7 @@ fn describe(result: &ScanResult) -> String {
     }
 }
 
-/// All results in order, and the bytes read.
+/// Returns all results in order, and the bytes read.
 fn scan(
     disk: Arc<dyn Source>,
     walk: ExtentWalk,

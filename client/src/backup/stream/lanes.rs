@@ -32,10 +32,11 @@ use crate::error::ClientError;
 /// Messages that no lane has taken. Each lane has one more, and up to 1 MiB in its connection.
 const QUEUE_MESSAGES: usize = 2;
 
-/// So much goes over the stream itself before `auto` opens lanes: most backups of most days send hardly more.
+/// Bytes that go over the stream itself before `auto` opens lanes: most backups of most days send hardly
+/// more.
 const ALONE_BYTES: usize = 512 << 10;
 
-/// How long the stream itself has to say why it ended, once a lane broke.
+/// Time that the stream itself has to say why it ended, once a lane broke.
 const REASON_GRACE: Duration = Duration::from_secs(5);
 
 /// Messages for the lanes; each takes from the front.
@@ -55,7 +56,7 @@ impl Meter {
     }
 }
 
-/// Where ordered messages go out: over lanes, or over the stream itself when there are none.
+/// Outlet of ordered messages: over lanes, or over the stream itself when there are none.
 pub(super) struct Outlet {
     wire: Wire,
     lanes: Option<ToLanes>,
@@ -63,11 +64,11 @@ pub(super) struct Outlet {
 
 struct ToLanes {
     queue: mpsc::Sender<v1::LaneRequest>,
-    /// To say that lanes are needed.
+    /// Notified when lanes are needed.
     needed: Arc<Notify>,
     /// True if there are lanes; `None` until that is known.
     ready: watch::Receiver<Option<bool>>,
-    /// The same, once it was asked.
+    /// Cached value of `ready`, once it was asked.
     open: Option<bool>,
     /// Bytes that may still go over the stream itself before lanes are needed.
     alone_bytes: usize,
@@ -77,7 +78,7 @@ struct ToLanes {
 }
 
 impl Outlet {
-    /// Without lanes.
+    /// Creates an outlet without lanes.
     pub(super) const fn plain(wire: Wire) -> Self {
         Self { wire, lanes: None }
     }
@@ -144,7 +145,7 @@ pub(super) struct Lanes<'a> {
     growth: Growth,
     needed: Arc<Notify>,
     ready: watch::Sender<Option<bool>>,
-    /// Those that are open end with why they broke.
+    /// Tasks of open lanes; each ends with why the lane broke.
     tasks: JoinSet<ClientError>,
 }
 

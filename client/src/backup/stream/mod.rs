@@ -50,12 +50,12 @@ pub(super) struct Place<'a> {
     pub(super) number: u32,
     /// Size of the disks before this one.
     pub(super) before_bytes: u64,
-    /// When the disk was last written to before it was read.
+    /// Time of the disk's last write before it was read.
     pub(super) written_before: Option<WriteTimes>,
 }
 
 impl<'a> Place<'a> {
-    /// The same disk in the parent backup, if there is one.
+    /// Returns the same disk in the parent backup, if there is one.
     fn parent(self) -> Option<ParentDisk<'a>> {
         let number = usize::try_from(self.number).ok()?;
         let parent = self.session.parents.get(number).filter(|parent| parent.present)?;

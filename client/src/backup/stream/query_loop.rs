@@ -47,7 +47,7 @@ impl StageTimes {
 pub(super) struct QueryLoop<'a> {
     pipeline: &'a Pipeline,
     disk: &'a Arc<dyn Source>,
-    /// When it was last written to before it was read.
+    /// Time of the disk's last write before it was read.
     written_before: Option<WriteTimes>,
     wire: Wire,
     items: mpsc::Sender<Item>,

@@ -1,4 +1,4 @@
-//! Between the pipeline and one ingest stream: messages out in order, answers in.
+//! Transport between the pipeline and one ingest stream: messages out in order, answers in.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::error::ClientError;
 use crate::progress::Step;
 use crate::stages::Stage;
 
-/// Something to be sent in order.
+/// An item to send in order.
 pub(super) enum Item {
     Region(Compressing),
     Message(Kind),

@@ -1,4 +1,4 @@
-//! Where restored bytes go.
+//! Targets of restored bytes.
 //!
 //! [`Target`] is what the rest of the agent knows of it; one file per kind. [`open()`] chooses between a file
 //! and a block device; a pipe and nothing at all are asked for by name. To add a kind: a file here that

@@ -1,9 +1,9 @@
-//! How a restored file is made.
+//! Options of making a restored file.
 
 /// Mode of restored files unless another is asked for: a disk's bytes include its passwords and keys.
 pub const MODE_DEFAULT: u32 = 0o600;
 
-/// How a restored file is made.
+/// Options of making a restored file.
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions {
     /// Replace a file that exists, or write to a block device.

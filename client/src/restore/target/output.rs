@@ -43,10 +43,10 @@ const WRITE_BEHIND_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) file: File,
-    /// The same file once more, past the cache.
+    /// The same file, opened for direct I/O past the cache.
     direct: Option<File>,
     refused: AtomicBool,
-    /// How far the kernel was asked to begin writing what is in the cache.
+    /// Offset up to which the kernel was asked to begin writing what is in the cache.
     begun: Mutex<u64>,
 }
 

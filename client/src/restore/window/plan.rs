@@ -30,7 +30,7 @@ pub(crate) struct WindowPlan {
 pub(super) struct ChunkPlan {
     fingerprint: Fingerprint,
     len: u32,
-    /// Its places are `placements[first..first + count]`.
+    /// Index of its first place in `placements`.
     first: usize,
     count: usize,
 }

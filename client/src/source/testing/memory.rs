@@ -40,7 +40,7 @@ impl MemorySource {
         Self { segments, ..Self::new(bytes) }
     }
 
-    /// Nothing but a hole; takes no memory.
+    /// Creates a disk that is nothing but a hole; takes no memory.
     pub(crate) fn hole(size_bytes: u64) -> Self {
         let segments = vec![Segment { start: 0, end: size_bytes, content: Content::Hole }];
         Self { size_bytes, segments, ..Self::new(Vec::new()) }
