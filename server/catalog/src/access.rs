@@ -1,4 +1,4 @@
-//! Who may come in: namespaces, tokens, and records that end by themselves.
+//! Access: namespaces, tokens, and records that end by themselves.
 
 use holdfast_proto::KeyId;
 use holdfast_proto::join::JoinSecret;
@@ -40,7 +40,7 @@ impl Catalog {
         self.look_up(|c| namespaces::by_name(c, name))
     }
 
-    /// All namespaces, by name.
+    /// Returns all namespaces, by name.
     pub fn namespaces(&self) -> Result<Vec<NamespaceRecord>> {
         self.look_up(namespaces::all)
     }
@@ -92,7 +92,7 @@ impl Catalog {
         self.look_up(|c| tokens::by_id(c, id))
     }
 
-    /// All tokens, oldest first, revoked ones included.
+    /// Returns all tokens, oldest first, revoked ones included.
     pub fn list_tokens(&self) -> Result<Vec<TokenRecord>> {
         self.look_up(tokens::all)
     }

@@ -1,4 +1,4 @@
-//! Whose the live bytes are, as the last round found.
+//! Attribution of live bytes to backups, as of the last round.
 
 use holdfast_types::ids::{BackupId, NamespaceId};
 
@@ -20,7 +20,7 @@ impl Catalog {
         self.write(|tx| attribution::record(tx, found))
     }
 
-    /// When that was, and the sum; `None` before the first round.
+    /// Returns the time of the last round, and the sum; `None` before the first round.
     pub fn attribution(&self) -> Result<Option<AttributionState>> {
         self.look_up(attribution::state)
     }

@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit log: who did what.
 
 use crate::sqlite::{Catalog, audit};
 use crate::{AuditEntry, AuditRecord, AuditRepeat, Page, PageRequest, Result, validate};

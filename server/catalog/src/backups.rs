@@ -109,14 +109,15 @@ impl Catalog {
         self.report(|c| verifications::newest(c, backups))
     }
 
-    /// When agents proved each of these backups, in their order, without those there are not. `Invalid` as for
-    /// [`Catalog::verifications`].
+    /// Returns the times at which agents proved each of these backups, in their order, without those there are not.
+    /// `Invalid` as for [`Catalog::verifications`].
     pub fn agents_proofs(&self, backups: &[BackupId]) -> Result<Vec<AgentsProof>> {
         validate::at_once("backups", backups.len())?;
         self.report(|c| verifications::agents_proofs(c, backups))
     }
 
-    /// The same of each namespace whose content only agents can prove and that has restore points, by name.
+    /// Summarises the proofs of each namespace whose content only agents can prove and that has restore
+    /// points, by name.
     pub fn agents_proof_summaries(&self) -> Result<Vec<AgentsProofs>> {
         self.report(verifications::agents_proof_summaries)
     }

@@ -88,7 +88,7 @@ impl Catalog {
         })
     }
 
-    /// All containers that were condemned and not removed yet.
+    /// Returns all containers that were condemned and not removed yet.
     pub fn condemned_containers(&self) -> Result<Vec<ContainerRecord>> {
         self.report(containers::condemned)
     }
@@ -148,7 +148,7 @@ impl Catalog {
         self.look_up(damage::reported)
     }
 
-    /// All damage known, by container and region.
+    /// Returns all known damage, by container and region.
     pub fn damaged(&self) -> Result<Vec<DamageRecord>> {
         self.look_up(damage::damaged)
     }

@@ -31,7 +31,7 @@ pub enum CatalogError {
     /// Another process held the catalog for longer than the timeout. Nothing was changed; try again.
     #[error("the catalog is in use by another process; try again")]
     Busy,
-    /// No room. Nothing was changed.
+    /// The file system is full. Nothing was changed.
     #[error("no room left for the catalog; free some space on its file system")]
     Full,
     /// Reading or opening failed. Nothing was changed.
@@ -57,7 +57,7 @@ pub enum CatalogError {
         /// Boxed: 16 bytes of alignment would make every error larger.
         backup: Box<BackupId>,
         vm: Box<str>,
-        /// When its lock ends.
+        /// Time at which its lock ends.
         until_ms: Option<i64>,
         /// Why it is held.
         hold: Option<Box<str>>,

@@ -3,7 +3,7 @@
 /// The namespace every repository has from the beginning.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// How often a token's last use is written down at most.
+/// Shortest time between two records of a token's last use.
 pub const TOKEN_TOUCH_INTERVAL_MS: i64 = 60_000;
 
 /// Expiring records one token may have at a time; the oldest gives way to a new one. A person has a few
@@ -16,7 +16,7 @@ pub const EXPIRING_PAYLOAD_MAX_BYTES: usize = 128;
 /// Groups in one answer at most.
 pub const ATTRIBUTED_GROUPS_MAX: u32 = 1000;
 
-/// How long repeated events go on being counted in one entry, from its first: ten minutes.
+/// Time that repeated events go on being counted in one entry, from its first: ten minutes.
 pub const AUDIT_WINDOW_MS: i64 = 10 * 60_000;
 
 /// Entries one actor can cause with repeated events of one action within [`AUDIT_WINDOW_MS`]: further keys are counted
@@ -62,7 +62,7 @@ pub const ARCHIVE_DAYS_MAX: u32 = 36_500;
 /// Policies of one namespace at most: every commit looks through them.
 pub const POLICIES_PER_NAMESPACE_MAX: u32 = 1000;
 
-/// How much faster than the monotonic clock the lock clock runs while it is behind the time of day.
+/// Factor by which the lock clock runs faster than the monotonic clock while it is behind the time of day.
 pub const LOCK_CLOCK_CATCH_UP: i64 = 2;
 
 /// Ranges of one disk kept at most; of more than these only the sums are.

@@ -1,4 +1,4 @@
-//! Where the data of restore points lies, as of the last time that was looked up.
+//! Tiers in which the data of restore points lies, as of the last time that was looked up.
 
 use holdfast_types::ids::BackupId;
 
@@ -14,8 +14,8 @@ impl Catalog {
         self.write(|tx| places::record(tx, found))
     }
 
-    /// Those of these backups, in their order; those that came after the last look have none. `Invalid`: more than
-    /// [`BACKUPS_PER_PAGE_MAX`](crate::BACKUPS_PER_PAGE_MAX).
+    /// Returns the places of these backups, in their order; those that came after the last look have none. `Invalid`:
+    /// more than [`BACKUPS_PER_PAGE_MAX`](crate::BACKUPS_PER_PAGE_MAX).
     pub fn backup_places(&self, backups: &[BackupId]) -> Result<Vec<BackupPlaces>> {
         validate::at_once("backups", backups.len())?;
         self.look_up(|c| places::of(c, backups))

@@ -9,7 +9,7 @@ use crate::{CommitState, NamespaceRecord, PointRecord, Rename, Result, validate}
 ///
 /// Across processes: each function that changes something is one transaction.
 impl Catalog {
-    /// How far the repository's commits are.
+    /// Returns the state of the repository's commits.
     pub fn commits(&self) -> Result<CommitState> {
         self.look_up(commit_numbers::state)
     }
@@ -33,7 +33,7 @@ impl Catalog {
         self.report(|c| points::ids(c, after, limit))
     }
 
-    /// All that a point of the backup `id` says, if there is such a backup. Which token made it, and its parent, the
+    /// Returns the point of the backup `id`, if there is such a backup. Which token made it, and its parent, the
     /// catalog does not know.
     pub fn point(&self, id: BackupId) -> Result<Option<PointRecord>> {
         self.look_up(|c| points::read(c, id))

@@ -180,7 +180,7 @@ impl Catalog {
         self.report(|c| sqlite::overviews::namespaces(c, namespaces))
     }
 
-    /// When the restore point of a namespace that was finished last before `until_ms` was; `None`: it has none.
+    /// Returns the finish of the latest restore point of a namespace finished before `until_ms`; `None`: it has none.
     pub fn newest_restore_point_ms(&self, namespace: NamespaceId, until_ms: i64) -> Result<Option<i64>> {
         self.report(|c| sqlite::overviews::newest_ms(c, namespace, until_ms))
     }

@@ -12,7 +12,7 @@ use crate::{
 ///
 /// Across processes: each function that changes something is one transaction.
 impl Catalog {
-    /// How far the scrub is.
+    /// Returns the progress of the scrub.
     pub fn scrub_state(&self) -> Result<ScrubState> {
         self.look_up(scrub::state)
     }
@@ -27,8 +27,8 @@ impl Catalog {
         self.look_up(|c| scrub::in_order(c, after))
     }
 
-    /// When each of these restore points last proved sound, in their order. `Invalid`: more than
-    /// [`BACKUPS_PER_PAGE_MAX`](crate::BACKUPS_PER_PAGE_MAX).
+    /// Returns the times at which these restore points last proved sound, in their order. `Invalid`: more
+    /// than [`BACKUPS_PER_PAGE_MAX`](crate::BACKUPS_PER_PAGE_MAX).
     pub fn proofs(&self, backups: &[BackupId]) -> Result<Vec<Option<i64>>> {
         validate::at_once("backups", backups.len())?;
         self.report(|c| scrub::proofs(c, backups))
@@ -74,7 +74,7 @@ impl Catalog {
         self.report(|c| lost::list(c, namespaces, after, limit))
     }
 
-    /// Of these restore points, those that lack something, and how many bytes. `Invalid` as for
+    /// Returns those of these restore points that lack something, and how many bytes. `Invalid` as for
     /// [`proofs`](Catalog::proofs).
     pub fn lost_bytes(&self, backups: &[BackupId]) -> Result<Vec<(BackupId, u64)>> {
         validate::at_once("backups", backups.len())?;

@@ -83,7 +83,7 @@ impl Catalog {
         self.write(|tx| schedules::set(tx, self.clock.as_ref(), schedule))
     }
 
-    /// All marks, by name.
+    /// Returns all marks, by name.
     pub fn schedule_marks(&self) -> Result<Vec<ScheduleMark>> {
         self.look_up(schedules::marks)
     }

@@ -18,7 +18,7 @@ pub use self::pattern::VM_PATTERNS_MAX;
 use super::CatalogError;
 use super::new_id::{fill_random, new_id};
 
-/// How the text begins; secret scanners find leaked tokens by it.
+/// Prefix of the text; secret scanners find leaked tokens by it.
 pub const TOKEN_PREFIX: &str = "hf_";
 
 /// Separates the hash from every other use of BLAKE3 and names its version.
@@ -64,7 +64,7 @@ pub struct PresentedToken {
 }
 
 impl PresentedToken {
-    /// Its public name, to look it up by.
+    /// Returns its public name, to look it up by.
     pub const fn id(&self) -> TokenId {
         self.id
     }
@@ -236,7 +236,7 @@ pub struct TokenSpec {
     /// [Patterns](pattern::matches) of the VM names it is for; empty means every name. An admin's is always
     /// empty.
     pub vm_patterns: Vec<String>,
-    /// When it ends; `None`: never.
+    /// Time at which it ends; `None`: never.
     pub expires_ms: Option<i64>,
 }
 
@@ -248,20 +248,20 @@ pub struct TokenRecord {
     pub role: Role,
     /// Its scope, in order; empty means every namespace.
     pub namespaces: Vec<NamespaceId>,
-    /// Whose VMs it writes.
+    /// Owner of the VMs it writes.
     pub owner: String,
-    /// As they were given; empty means every name.
+    /// Patterns as they were given; empty means every name.
     pub vm_patterns: Vec<String>,
     pub created_ms: i64,
     pub expires_ms: Option<i64>,
     pub revoked_ms: Option<i64>,
     /// Since when it waits for an admin to enable it, as every token of a recovered catalog does.
     pub disabled_ms: Option<i64>,
-    /// To within a minute.
+    /// Time of its last use, to within a minute.
     pub last_used_ms: Option<i64>,
-    /// Of a token that is made for a join code: until when it can be redeemed.
+    /// For a token made for a join code: time until which the code can be redeemed.
     pub join_until_ms: Option<i64>,
-    /// When it was.
+    /// Time at which the code was redeemed.
     pub joined_ms: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Whose word counts: owners of VMs, and digests that proved false.
+//! Trust in clients: owners of VMs, and digests that proved false.
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::ids::{NamespaceId, VmId};
@@ -11,7 +11,7 @@ use crate::{FalseDigest, Result, VmOwner, validate};
 /// Across processes: each function is one transaction. A VM gets its owner in the transaction that commits its
 /// first backup ([`commit_backup`](crate::Catalog::commit_backup)); of two owners that commit at once, one wins.
 impl Catalog {
-    /// Whose the VM of this name is; `None` when there is no such VM.
+    /// Returns the owner of the VM of this name; `None` when there is no such VM.
     pub fn vm_owner(&self, namespace: NamespaceId, vm: &str) -> Result<Option<VmOwner>> {
         self.look_up(|c| trust::vm_owner(c, namespace, vm))
     }
@@ -28,7 +28,7 @@ impl Catalog {
         self.write(|tx| trust::add_false_digests(tx, found))
     }
 
-    /// Of each pair of an extent node and a digest claimed of it, whether that was found false.
+    /// Returns, for each pair of an extent node and a digest claimed of it, true if that was found false.
     pub fn are_false(
         &self,
         namespace: NamespaceId,

@@ -21,7 +21,7 @@ pub struct VmOverview {
     pub backups: u64,
     /// Disks of the latest restore point.
     pub disks: u64,
-    /// When its first restore point there is was begun.
+    /// Start of the earliest restore point that it still has.
     pub first_ms: Option<i64>,
     /// The restore point committed last.
     pub latest: Option<LatestBackup>,
@@ -35,17 +35,17 @@ pub struct VmOverview {
     pub new_bytes_30d: u64,
     /// [`Totals::factors`] over all its runs; `None` when nothing was stored.
     pub total_factor: Option<f64>,
-    /// How the run begun last ended: `done`, `failed`, `aborted` or `expired`.
+    /// Outcome of the run begun last: `done`, `failed`, `aborted` or `expired`.
     pub last_status: String,
     /// Why it failed; empty when it did not.
     pub last_error: String,
-    /// No complete restore point was finished since the time asked about.
+    /// Set if no complete restore point was finished since the time asked about.
     pub stale: bool,
-    /// Of the latest restore point.
+    /// Verification of the latest restore point.
     pub verification: Option<Verification>,
     /// Set if its namespace is end-to-end encrypted.
     pub end_to_end: bool,
-    /// When an agent last read a restore point of it and found it sound.
+    /// Time at which an agent last read a restore point of it and found it sound.
     pub agent_verified_ms: Option<i64>,
 }
 
@@ -87,7 +87,7 @@ pub enum VmSort {
     /// By namespace, then name.
     Namespace,
     Backups,
-    /// When the latest restore point was finished; VMs without one come last.
+    /// Finish of the latest restore point; VMs without one come last.
     Latest,
     ProtectedBytes,
     StoredBytes,
@@ -97,7 +97,7 @@ pub enum VmSort {
 }
 
 impl VmSort {
-    /// Everything VMs can be sorted by.
+    /// All sort keys of VMs.
     pub const ALL: [Self; 8] = [
         Self::Vm,
         Self::Namespace,
@@ -143,7 +143,7 @@ pub struct DiskOverview {
     pub vm: String,
     pub disk: String,
     pub size_bytes: u64,
-    /// Without holes and zeros.
+    /// Bytes without holes and zeros.
     pub data_bytes: u64,
     pub latest_backup: BackupId,
     /// `post_lc` and `meta_bytes` of all its runs, failed ones included.
@@ -210,7 +210,7 @@ pub struct LastRun {
     pub finished_ms: i64,
     /// Rows of details.
     pub disks: u64,
-    /// Those of them that are not done.
+    /// Rows that are not done.
     pub failed: u64,
 }
 

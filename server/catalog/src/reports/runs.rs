@@ -12,7 +12,7 @@ pub struct Amounts {
     pub dup_bytes: u64,
     pub new_bytes: u64,
     pub stored_bytes: u64,
-    /// Of `stored_bytes`, those of the attempts before it.
+    /// Part of `stored_bytes` that attempts before it stored.
     pub retried_bytes: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct FindingRow {
     pub job: String,
     pub vm: String,
     pub run: RunId,
-    /// As it was recorded.
+    /// The finding, as it was recorded.
     pub found: String,
     /// The VM has a later restore point.
     pub is_over: bool,
@@ -44,7 +44,7 @@ pub struct FindingRow {
 /// A run of one VM that made a restore point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunSums {
-    /// When it began.
+    /// Time at which it began.
     pub started_ms: i64,
     pub finished_ms: i64,
     /// Disks with a restore point before it.

@@ -117,7 +117,7 @@ impl FromStr for DetailSort {
     }
 }
 
-/// How rows are sorted.
+/// Sort order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortOrder {
     pub by: DetailSort,
@@ -125,7 +125,7 @@ pub struct SortOrder {
 }
 
 impl SortOrder {
-    /// As reports are: oldest first.
+    /// Order of reports: oldest first.
     pub const OLDEST_FIRST: Self = Self { by: DetailSort::Started, descending: false };
 }
 
@@ -139,7 +139,7 @@ pub enum TotalsSort {
 }
 
 impl TotalsSort {
-    /// Everything sums can be sorted by.
+    /// Returns all sort keys of sums.
     pub fn all() -> impl Iterator<Item = Self> {
         let single = |sort: &DetailSort| {
             matches!(sort, DetailSort::Backup | DetailSort::Status | DetailSort::Error)
@@ -169,7 +169,7 @@ impl FromStr for TotalsSort {
     }
 }
 
-/// How sums are sorted.
+/// Sort order of sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TotalsOrder {
     pub by: TotalsSort,

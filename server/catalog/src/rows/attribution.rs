@@ -1,4 +1,4 @@
-//! Whose the live bytes are.
+//! Attribution of live bytes to backups, VMs and jobs.
 
 use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 
@@ -6,7 +6,7 @@ use holdfast_types::ids::{BackupId, NamespaceId, VmId};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AttributionRecord {
     pub at_ms: i64,
-    /// Of all data containers; what is attributed to all backups adds up to it.
+    /// Live bytes of all data containers; what is attributed to all backups adds up to it.
     pub live_bytes: u64,
     /// Set if every recipe could be followed.
     pub is_complete: bool,
@@ -30,14 +30,14 @@ pub struct BackupShareRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountedShare {
     pub backup: BackupId,
-    /// When the round was.
+    /// Time of the round.
     pub at_ms: i64,
     /// Bytes that only it had then; `None`: its VM has a newer backup that the round did not know, which may have most of it.
     pub exclusive_bytes: Option<u64>,
     pub attributed_bytes: u64,
 }
 
-/// When the bytes were attributed, and how many there were.
+/// Time of the attribution, and the number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributionState {
     pub at_ms: i64,

@@ -2,7 +2,7 @@
 
 use ulid::Ulid;
 
-/// Something worth remembering who did it.
+/// An event of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
     pub who: String,
@@ -17,11 +17,11 @@ pub struct AuditEntry {
 /// within [`AUDIT_WINDOW_MS`](crate::AUDIT_WINDOW_MS).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRepeat {
-    /// Of the latest event.
+    /// Entry of the latest event.
     pub entry: AuditEntry,
     /// Key that the events share besides, such as a VM's name; at most as long as every text.
     pub key: String,
-    /// How many events, at least 1.
+    /// Number of events, at least 1.
     pub count: u64,
     pub first_ms: i64,
     pub last_ms: i64,
@@ -38,12 +38,12 @@ impl AuditRepeat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
     pub id: Ulid,
-    /// When it happened; of several events, the first.
+    /// Time of the event; of several events, the first.
     pub at_ms: i64,
-    /// Of several events, the latest.
+    /// Entry of the event; of several events, the latest.
     pub entry: AuditEntry,
-    /// How many events it stands for.
+    /// Number of events it stands for.
     pub count: u64,
-    /// When the last of them happened.
+    /// Time of the last of them.
     pub last_ms: i64,
 }

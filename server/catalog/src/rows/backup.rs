@@ -28,9 +28,9 @@ pub struct RunRecord {
     pub job: String,
     /// The owner whose token began it.
     pub owner: String,
-    /// When its first session began.
+    /// Start of its first session.
     pub started_ms: i64,
-    /// When its last session so far ended.
+    /// End of its last session so far.
     pub finished_ms: i64,
 }
 
@@ -45,11 +45,11 @@ pub struct Attempt {
     pub vm: String,
     pub job: String,
     pub client_host: String,
-    /// Whose run it is. Later attempts that join the run must have the same.
+    /// Owner of the run. Later attempts that join the run must have the same.
     pub owner: String,
-    /// Whose the VM is, or becomes with its first backup.
+    /// Owner that the VM has, or gets with its first backup.
     pub vm_owner: String,
-    /// Who did it, for the audit log: a token's name, or `engine` for what the engine did by itself.
+    /// Actor for the audit log: a token's name, or `engine` for what the engine did by itself.
     pub who: String,
     pub started_ms: i64,
     pub finished_ms: i64,
@@ -73,7 +73,7 @@ pub struct BackupCommit {
     pub details: Vec<DetailRow>,
     /// Every container this session sealed.
     pub containers: Vec<ContainerRecord>,
-    /// As its point says. Where a policy asks for more by now, the row gets that.
+    /// Lock of its point. Where a policy asks for more by now, the row gets that.
     pub lock: RetentionLock,
 }
 
@@ -103,7 +103,7 @@ pub struct PointRecord {
     pub lock_time_ms: Option<i64>,
 }
 
-/// How far the repository's commits are.
+/// State of the repository's commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitState {
     /// The highest commit number recorded; 0: none.
@@ -112,7 +112,7 @@ pub struct CommitState {
     pub points_written: bool,
     /// The lowest container number never handed out.
     pub next_container: u64,
-    /// How often deletions of restore points or containers were begun.
+    /// Number of times that deletions of restore points or containers were begun.
     pub generation: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct FailedRun {
 pub struct DiskRecord {
     pub name: String,
     pub size_bytes: u64,
-    /// Without holes and zeros.
+    /// Bytes without holes and zeros.
     pub data_bytes: u64,
     pub extent_count: u64,
     /// The recipe's root; all zero for a disk of zeros only.
@@ -205,15 +205,15 @@ pub struct Verification {
     pub detail: String,
 }
 
-/// When agents last read a restore point and found it sound.
+/// Times at which agents last read a restore point and found it sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentsProof {
     pub backup: BackupId,
     /// Set if only agents can prove its content.
     pub end_to_end: bool,
-    /// All of this restore point; `None`: not yet.
+    /// Proof of all of this restore point; `None`: not yet.
     pub point_ms: Option<i64>,
-    /// All of any restore point of its VM, be it gone.
+    /// Proof of all of any restore point of its VM, be it gone.
     pub vm_ms: Option<i64>,
 }
 
@@ -222,12 +222,12 @@ pub struct AgentsProof {
 pub struct AgentsProofs {
     pub namespace: NamespaceId,
     pub name: String,
-    /// With restore points.
+    /// VMs with restore points.
     pub vms: u64,
-    /// Those of them of which no agent has ever verified a restore point.
+    /// VMs of which no agent has ever verified a restore point.
     pub never: u64,
-    /// When the one was verified that waits longest; `None`: none ever was.
+    /// Verification of the VM that waits longest; `None`: none ever was verified.
     pub oldest_ms: Option<i64>,
-    /// The same, where one that never was counts from its first restore point.
+    /// As `oldest_ms`, where a VM that never was verified counts from its first restore point.
     pub unproved_since_ms: i64,
 }

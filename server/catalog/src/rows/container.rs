@@ -29,7 +29,7 @@ pub struct ContainerRecord {
     pub id: ContainerId,
     pub class: ContainerClass,
     pub namespace: NamespaceId,
-    /// Its file, headers and directory included.
+    /// Bytes of its file, headers and directory included.
     pub stored_bytes: u64,
     /// Chunks (or recipe nodes) in it, uncompressed.
     pub plain_bytes: u64,
@@ -47,7 +47,7 @@ pub struct DamageRecord {
     /// `None`: the container as a whole.
     pub region: Option<u16>,
     pub reason: String,
-    /// When it was first found.
+    /// Time at which it was first found.
     pub found_ms: i64,
     /// Set if every chunk of it was found to have another sound copy: nothing is lost by it. It counts as damaged all
     /// the same.

@@ -10,7 +10,7 @@ use holdfast_types::ids::TokenId;
 pub struct ExpiringRecord {
     /// Hash of a secret; the secret itself is kept nowhere.
     pub id_hash: [u8; 32],
-    /// Whose record it is. It ends when this token is revoked.
+    /// Token that owns the record. It ends when this token is revoked.
     pub token: TokenId,
     /// 1 to [`EXPIRING_PAYLOAD_MAX_BYTES`](crate::EXPIRING_PAYLOAD_MAX_BYTES) bytes.
     pub payload: String,

@@ -12,7 +12,7 @@ pub struct ParityGroup {
     pub created_ms: i64,
 }
 
-/// How much parity protects, and what it takes.
+/// Totals of parity groups and of the containers in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ParityTotals {
     pub groups: u64,

@@ -1,4 +1,4 @@
-//! Where the data of a restore point lies.
+//! Tiers in which the data of a restore point lies.
 
 use holdfast_types::ids::BackupId;
 
@@ -6,7 +6,7 @@ use holdfast_types::ids::BackupId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupPlaces {
     pub backup: BackupId,
-    /// When that was looked up.
+    /// Time at which that was looked up.
     pub at_ms: i64,
     pub here_bytes: u64,
     /// In the bucket alone, where they can be read.

@@ -11,7 +11,7 @@ pub struct RepositoryRecord {
     pub created_ms: i64,
     /// Format of the repository, as [`REPOSITORY_FORMAT`](crate::REPOSITORY_FORMAT).
     pub format_version: u32,
-    /// How extents are cut, for ever.
+    /// Parameters of the chunker, which never change.
     pub chunker: ChunkerParams,
 }
 
@@ -21,7 +21,7 @@ pub struct NamespaceRecord {
     pub id: NamespaceId,
     pub name: String,
     pub created_ms: i64,
-    /// Of the key that agents name and encrypt its content with; `None`: they do not.
+    /// Id of the key that agents name and encrypt its content with; `None`: they do not.
     pub key_id: Option<KeyId>,
 }
 

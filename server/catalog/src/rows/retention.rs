@@ -37,7 +37,7 @@ impl RetentionLock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegalHold {
     pub reason: String,
-    /// Who placed it: a token's name.
+    /// Name of the token that placed it.
     pub who: String,
     pub since_ms: i64,
 }
@@ -58,16 +58,16 @@ pub enum LockChange {
 pub struct DeletionRecord {
     pub backup: BackupId,
     pub namespace: NamespaceRecord,
-    /// Its VM's name when the deletion began.
+    /// Name of its VM when the deletion began.
     pub vm: String,
     /// The revision of its point, as far as the catalog knew.
     pub revision: u32,
-    /// Its point was about to be sealed anew, so it may lie elsewhere than its names say.
+    /// Set if its point was about to be sealed anew, so that it may lie elsewhere than its names say.
     pub stale: bool,
     pub begun_ms: i64,
 }
 
-/// How the row of a restore point and its point on the volume stand to each other.
+/// Revisions of a restore point's row and of its point on the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PointState {
     pub backup: BackupId,

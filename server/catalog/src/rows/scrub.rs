@@ -5,7 +5,7 @@ use holdfast_types::ids::{BackupId, ContainerId, NamespaceId, VmId};
 /// Phase of a pass of the scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ScrubPhase {
-    /// Between two passes.
+    /// No pass is in progress.
     #[default]
     Idle,
     /// Reading containers.
@@ -14,15 +14,15 @@ pub enum ScrubPhase {
     RestorePoints,
 }
 
-/// How far the scrub is.
+/// Progress of the scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScrubState {
     /// Passes begun so far.
     pub pass: u64,
     pub phase: ScrubPhase,
-    /// When the pass began.
+    /// Start of the pass.
     pub began_ms: i64,
-    /// When the last whole pass ended.
+    /// End of the last whole pass.
     pub ended_ms: Option<i64>,
     /// Containers below this number are done.
     pub container: u64,
@@ -36,21 +36,21 @@ pub struct ScrubState {
     pub done: u64,
 }
 
-/// A place within a restore point: all before it was read.
+/// A position within a restore point: everything before it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WithinBackup {
     pub backup: BackupId,
     /// The disk's index.
     pub disk: u32,
     pub extent: u64,
-    /// Nothing was found wrong so far.
+    /// Set while nothing was found wrong.
     pub sound: bool,
 }
 
 /// Containers and backups proved sound since the last time, and the scrub's progress.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scrubbed {
-    /// When each was read.
+    /// Time at which each was read.
     pub containers: Vec<(ContainerId, i64)>,
     pub backups: Vec<(BackupId, i64)>,
     pub state: ScrubState,
@@ -62,23 +62,22 @@ pub struct BackupInOrder {
     pub backup: BackupId,
     pub vm: VmId,
     pub number: u64,
-    /// The one before of the same VM, and when it last proved sound.
+    /// The restore point before it of the same VM, and when that last proved sound.
     pub before: Option<(BackupId, Option<i64>)>,
 }
 
-/// How much was proved sound, and when the oldest of it.
+/// Amount proved sound, and the oldest proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProofSummary {
     pub containers: u64,
     /// Containers never read again since they were written.
     pub containers_unproven: u64,
-    /// When the container was read that was read longest ago; what was never read counts from when it was written.
-    /// `None`: there is none.
+    /// Time of the oldest read of a container; one never read counts from when it was written. `None`: there is none.
     pub oldest_container_ms: Option<i64>,
     pub backups: u64,
     /// Restore points never compared with their digests.
     pub backups_unproven: u64,
-    /// The same of restore points.
+    /// As `oldest_container_ms`, of restore points.
     pub oldest_backup_ms: Option<i64>,
 }
 
@@ -108,7 +107,7 @@ pub struct DamagedDisk {
     pub namespace: NamespaceId,
     pub namespace_name: String,
     pub vm: String,
-    /// When the restore point was begun.
+    /// Start of the restore point.
     pub started_ms: i64,
     pub disk: String,
     pub found_ms: i64,

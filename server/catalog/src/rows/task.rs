@@ -17,13 +17,13 @@ pub struct TaskRecord {
     /// `figures`.
     pub options: String,
     pub created_ms: i64,
-    /// When its first attempt began.
+    /// Start of its first attempt.
     pub started_ms: Option<i64>,
     /// Set exactly when its status [has ended](TaskStatus::has_ended).
     pub finished_ms: Option<i64>,
-    /// When it goes on by itself; `None`: it is not paused.
+    /// Time at which it goes on by itself; `None`: it is not paused.
     pub paused_until_ms: Option<i64>,
-    /// How often it was begun.
+    /// Number of attempts begun.
     pub attempts: u32,
     pub progress: TaskProgress,
     /// Where a later attempt goes on; empty: from the beginning.
@@ -44,7 +44,7 @@ pub struct TaskLine {
     pub text: String,
 }
 
-/// When tasks of a kind are started by the clock.
+/// Schedule of tasks of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleRecord {
     pub kind: TaskKind,
@@ -53,10 +53,10 @@ pub struct ScheduleRecord {
     pub expression: String,
     /// A name such as `Europe/Berlin`.
     pub time_zone: String,
-    /// Of the tasks it starts.
+    /// Options of the tasks it starts.
     pub options: String,
     pub enabled: bool,
-    /// Who set it.
+    /// Actor that set it.
     pub who: String,
     pub updated_ms: i64,
 }

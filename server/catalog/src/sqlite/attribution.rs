@@ -1,4 +1,4 @@
-//! Whose the live bytes are.
+//! Attribution of live bytes.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ impl Sums {
         }
     }
 
-    /// As those of `day`, in place of what was found on it before.
+    /// Writes the sums as those of `day`, in place of what was found on it before.
     fn write(self, tx: &Transaction<'_>, day: i32) -> Result<()> {
         tx.execute("DELETE FROM attributed_days WHERE day = ?", [day]).or_error("write")?;
         let mut insert = tx

@@ -279,7 +279,7 @@ pub(crate) fn lock_of(row: &Row<'_>) -> rusqlite::Result<RetentionLock> {
     Ok(RetentionLock { until_ms: row.get("locked_until_ms")?, hold })
 }
 
-/// Everything but the disks.
+/// Reads everything but the disks.
 fn read(row: &Row<'_>) -> rusqlite::Result<BackupRecord> {
     Ok(BackupRecord {
         id: BackupId::from_bytes(id(row, "id")?),

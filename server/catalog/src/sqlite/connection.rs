@@ -65,7 +65,7 @@ fn open(path: &Path, flags: OpenFlags, busy_timeout: Duration) -> Result<Connect
     Ok(connection)
 }
 
-/// Between two tries of what SQLite does not wait for by itself.
+/// Time between two tries of what SQLite does not wait for by itself.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Turns the write-ahead log on; the database remembers it. Needs the database for itself for a moment, and

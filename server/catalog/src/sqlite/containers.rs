@@ -204,7 +204,7 @@ pub(crate) fn condemned(connection: &Connection) -> Result<Vec<ContainerRecord>>
         .or_error("read")
 }
 
-/// Its damage goes with the row.
+/// Removes a condemned container's row, and its damage with it.
 pub(crate) fn remove_condemned(tx: &Transaction<'_>, id: ContainerId) -> Result<()> {
     let Some(known) = by_id(tx, id)? else { return Ok(()) };
     if known.state != ContainerState::Condemned {

@@ -28,7 +28,7 @@ pub(crate) fn advance(tx: &Transaction<'_>, clock: &dyn Clock, elapsed_ms: i64) 
     Ok(now_ms)
 }
 
-/// It shows at least `now_ms` from now on: another copy of the catalog had shown that.
+/// Makes the clock show at least `now_ms` from now on: another copy of the catalog had shown that.
 pub(crate) fn raise(tx: &Transaction<'_>, now_ms: i64) -> Result<()> {
     tx.prepare_cached("UPDATE lock_clock SET now_ms = ?1 WHERE now_ms IS NULL OR now_ms < ?1")
         .and_then(|mut s| s.execute([now_ms]))

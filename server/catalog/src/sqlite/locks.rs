@@ -44,7 +44,7 @@ pub(crate) fn any(connection: &Connection) -> Result<bool> {
         .or_error("read")
 }
 
-/// Those that are locked or held now.
+/// Lists the restore points that are locked or held now.
 pub(crate) fn list(
     connection: &Connection,
     after: Option<BackupId>,

@@ -76,8 +76,8 @@ pub use self::room::give_up as give_up_room;
 pub use self::snapshot::discard_copies;
 use crate::{CatalogError, Latch, OwnLatch, Result};
 
-/// How long to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may
-/// take seconds.
+/// Time to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may take
+/// seconds.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The catalog of one repository. Thread-safe; several processes may have it open, and each part says which of
@@ -96,7 +96,7 @@ pub struct Catalog {
     pub(crate) path: PathBuf,
     pub(crate) writer: Mutex<Connection>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// When this process last advanced the lock clock, on its monotonic clock.
+    /// Time at which this process last advanced the lock clock, on its monotonic clock.
     pub(crate) lock_clock_asked_ms: Mutex<i64>,
     /// Asked before every change, told of every failed one.
     latch: Arc<dyn Latch>,
@@ -280,7 +280,7 @@ impl Catalog {
         kept
     }
 
-    /// Something was deleted: there may be room to keep again.
+    /// Keeps room again after a deletion, which may have freed some.
     pub(crate) fn keep_room_again(&self) {
         if self.lacks_room.load(Ordering::Relaxed) {
             // Tried again after the next.

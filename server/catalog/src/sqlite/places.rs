@@ -1,4 +1,4 @@
-//! Where the data of restore points lies.
+//! Tiers in which the data of restore points lies.
 
 use holdfast_types::ids::BackupId;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};

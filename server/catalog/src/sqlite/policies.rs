@@ -103,7 +103,7 @@ pub(crate) fn set(
     tell(tx, clock, who, "policy.set", policy.id, detail)
 }
 
-/// It rests no more.
+/// Replaces a policy, which rests no more.
 fn write(tx: &Transaction<'_>, policy: &RetentionPolicy, now_ms: i64, who: &str) -> Result<()> {
     tx.execute("DELETE FROM retention_policies WHERE id = ?", [policy.id.to_bytes()]).or_error("write")?;
     tx.execute(

@@ -1,4 +1,4 @@
-//! When tasks are started by the clock.
+//! Schedules of tasks.
 
 use holdfast_types::clock::Clock;
 use rusqlite::{Connection, Row, Transaction, params};

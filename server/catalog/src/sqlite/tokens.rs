@@ -176,7 +176,7 @@ pub(crate) fn touch(tx: &Transaction<'_>, now_ms: i64, id: TokenId) -> Result<()
     Ok(())
 }
 
-/// Everything but the scope.
+/// Reads everything but the scope.
 fn read(row: &Row<'_>) -> rusqlite::Result<TokenRecord> {
     let role: Role = row.get_ref("role")?.as_str()?.parse().map_err(|cause| bad_value("role", cause))?;
     Ok(TokenRecord {

@@ -1,4 +1,4 @@
-//! Whose word counts: owners of VMs, and digests that proved false.
+//! Trust in clients: owners of VMs, and digests that proved false.
 
 use holdfast_proto::Fingerprint;
 use holdfast_types::clock::Clock;

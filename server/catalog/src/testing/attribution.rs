@@ -1,4 +1,4 @@
-//! Whose the live bytes are.
+//! Attribution of live bytes.
 
 use holdfast_types::ids::{BackupId, VmId};
 use ulid::Ulid;

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::fixture::{Fixture, add_retried, all_pages, done, numbers, row};
 use crate::{BackupCommit, Catalog, CatalogError, DetailFilter, DetailRow, FailedRun, RowStatus};
 
-/// How one session ends.
+/// End of one session.
 #[derive(Debug, Clone)]
 struct End {
     vm: u8,

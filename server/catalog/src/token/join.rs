@@ -13,7 +13,7 @@ use super::{PresentedToken, TokenText};
 use crate::CatalogError;
 use crate::new_id::{fill_random, new_id};
 
-/// How long a code can be redeemed: the time to walk to another machine.
+/// Time for which a code can be redeemed: the time to walk to another machine.
 pub const JOIN_MS: i64 = 15 * 60_000;
 
 /// Separate the hashes from every other use of BLAKE3 and name their version.

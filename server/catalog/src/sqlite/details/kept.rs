@@ -29,7 +29,7 @@ const COLUMNS: [&str; 10] = [
     "done_post_lc",
 ];
 
-/// How many of them count rows, and have no end.
+/// Number of columns that count rows, and have no end.
 const COUNTS: usize = 2;
 
 /// The end of a sum of bytes, since a disk may claim a pebibyte. A sum that has met it stays there.

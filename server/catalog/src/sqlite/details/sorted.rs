@@ -53,7 +53,7 @@ pub(crate) fn page(
     Ok((entries(connection, &numbers)?, total))
 }
 
-/// How many rows match.
+/// Returns the number of rows that match.
 pub(super) fn counted(connection: &Connection, asked: &DetailFilter) -> Result<u64> {
     let mut total = 0;
     let Some(conditions) = filter::of_all(connection, asked)? else { return Ok(0) };
@@ -77,7 +77,7 @@ pub(crate) struct SortRoom {
     path: PathBuf,
     /// Bytes that must stay free there.
     floor_bytes: u64,
-    /// There are so many rows that SQLite uses it.
+    /// Set once there are so many rows that SQLite uses it.
     is_used: Arc<AtomicBool>,
 }
 
@@ -86,7 +86,7 @@ impl SortRoom {
         Self { path, floor_bytes, is_used: Arc::default() }
     }
 
-    /// So many rows are to be sorted.
+    /// Announces the number of rows to sort.
     pub(crate) fn expect(&self, rows: u64) -> Result<()> {
         // Fewer fit SQLite's cache, or nearly.
         if rows <= FIRST_ROWS_MAX as u64 {
@@ -176,7 +176,7 @@ impl crate::SortedRows for AllSorted {
     }
 }
 
-/// How SQL says this order.
+/// Returns the SQL of this order.
 pub(crate) fn by(order: SortOrder, conditions: &Conditions) -> String {
     let key = match order.by {
         DetailSort::Run if conditions.led => unindexed("d.run_id"),

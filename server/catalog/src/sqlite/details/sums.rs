@@ -48,7 +48,7 @@ impl Summand<'_> {
 const COUNTS: &str = "d.virtual_bytes, d.bytes, d.read_bytes, d.unchanged_bytes, d.dup_bytes, d.new_bytes, \
      d.post_lc, d.meta_bytes, d.wire_bytes, d.chunks, d.new_chunks, d.retried_new_bytes, d.retried_post_lc";
 
-/// How rows are read.
+/// Order in which rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     AsTheyLie,

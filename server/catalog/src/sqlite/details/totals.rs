@@ -109,7 +109,7 @@ struct Sums {
     refs: RowRefs,
     disk: Box<str>,
     totals: Totals,
-    /// Empty where a group is of one VM.
+    /// VMs of the group; empty where a group is of one VM.
     vms: HashSet<[u8; 16]>,
     runs: u64,
     last: RowRefs,
@@ -270,7 +270,7 @@ impl<'a> Key<'a> {
 struct Listed<'a> {
     name: Name<'a>,
     trend: Vec<Option<f64>>,
-    /// How many different VMs; the set itself is in `sums` no more: thousands of runs are kept.
+    /// Number of different VMs; the set itself is in `sums` no more: thousands of runs are kept.
     vms: u64,
     sums: Sums,
 }

@@ -249,7 +249,7 @@ pub(crate) fn namespaces(
     Ok(found)
 }
 
-/// When the restore point of a namespace that was finished last before `until_ms` was.
+/// Returns the finish of the latest restore point of a namespace finished before `until_ms`.
 pub(crate) fn newest_ms(
     connection: &Connection,
     namespace: NamespaceId,
@@ -273,7 +273,7 @@ pub(crate) fn accepted_changes(connection: &Connection, backups: &[BackupId]) ->
     Ok(accepted)
 }
 
-/// Of each backup, in their order.
+/// Returns the cost of each backup, in their order.
 pub(crate) fn backup_costs(connection: &Connection, backups: &[BackupId]) -> Result<Vec<BackupCost>> {
     let mut statement = connection
         .prepare_cached(
