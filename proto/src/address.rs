@@ -1,4 +1,4 @@
-//! Where a server is: `https://host:port`, `host:port` or `host`.
+//! Address of a server: `https://host:port`, `host:port` or `host`.
 
 use std::fmt;
 use std::net::SocketAddr;

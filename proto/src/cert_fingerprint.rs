@@ -13,7 +13,7 @@ impl CertFingerprint {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub const fn to_bytes(self) -> [u8; 32] {
         self.0
     }

@@ -30,9 +30,9 @@ pub fn params() -> v1::ChunkerParams {
 /// A piece of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins, in bytes from the extent's start.
+    /// Start of the piece, in bytes from the extent's start.
     pub offset: u32,
-    /// How long it is, in bytes; never 0.
+    /// Length of the piece, in bytes; never 0.
     pub len: u32,
     /// Set for a run of zeros rather than a chunk.
     pub zero: bool,

@@ -37,7 +37,7 @@ impl Fingerprint {
         bytes.try_into().ok().map(Self)
     }
 
-    /// Its 32 bytes.
+    /// Returns its 32 bytes.
     pub const fn as_bytes(&self) -> &[u8; FINGERPRINT_BYTES] {
         &self.0
     }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use crate::address::ServerAddress;
 use crate::cert_fingerprint::CertFingerprint;
 
-/// How the text begins; secret scanners find leaked codes by it.
+/// Prefix of the text; secret scanners find leaked codes by it.
 pub const JOIN_CODE_PREFIX: &str = "hfj_";
 
 /// Addresses in a code: more than a server has ways to it.
@@ -35,9 +35,9 @@ const CODE_MAX_BYTES: usize = 66 + ADDRESSES_MAX * (NAME_MAX_BYTES + 4) + CHECKS
 /// A join code. `Display` writes the text that [`FromStr`] reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinCode {
-    /// Where the server may be reached, to be tried in this order; at least one, at most [`ADDRESSES_MAX`].
+    /// Addresses of the server, to be tried in this order; at least one, at most [`ADDRESSES_MAX`].
     pub addresses: Vec<ServerAddress>,
-    /// Of the server's certificate.
+    /// Fingerprint of the server's certificate.
     pub fingerprint: CertFingerprint,
     pub secret: JoinSecret,
 }

@@ -19,7 +19,7 @@ impl KeyId {
         Self(bytes)
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub const fn to_bytes(self) -> [u8; KEY_ID_BYTES] {
         self.0
     }
@@ -32,7 +32,7 @@ impl KeyId {
         if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
     }
 
-    /// As a field of a message.
+    /// Formats an id as a field of a message.
     pub fn field(id: Option<Self>) -> String {
         id.map(|id| id.to_string()).unwrap_or_default()
     }

@@ -10,10 +10,10 @@ use crate::limits::{CHUNK_MAX_BYTES, REGION_CHUNKS_MAX, REGION_PLAIN_MAX_BYTES, 
 
 pub use encoder::{DEFAULT_LEVEL, Encoder};
 
-/// How a region's payload represents its plain bytes.
+/// Representation of plain bytes in a region's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
-    /// As they are.
+    /// The plain bytes as they are.
     Stored = 0,
     /// One zstd frame with its content size in the header.
     Zstd = 1,

@@ -77,7 +77,7 @@ pub struct Delimited {
 }
 
 impl Delimited {
-    /// With the columns of these names, in the order of a report; `None`: all.
+    /// Creates a writer of the columns of these names, in the order of a report; `None`: all.
     pub fn new(delimiter: Delimiter, columns: Option<&[&str]>) -> Self {
         let wanted = |name: &&str| columns.is_none_or(|columns| columns.contains(name));
         Self { delimiter, wanted: names().map(|name| wanted(&name)).collect() }

@@ -13,7 +13,7 @@ pub const DEFAULT_LEVEL: i32 = 2;
 /// back then costs nothing.
 const WORTHWHILE_DIVISOR: usize = 32;
 
-/// How the probe searches: for anything of 4 bytes that comes twice.
+/// Search of the probe: for anything of 4 bytes that comes twice.
 const PROBE_SEARCH: [CParameter; 3] =
     [CParameter::Strategy(Strategy::ZSTD_fast), CParameter::HashLog(16), CParameter::MinMatch(4)];
 

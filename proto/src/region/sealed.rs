@@ -32,7 +32,7 @@ const _: () = assert!(SEALED_OVERHEAD_BYTES as usize == SALT_BYTES + HASH_BYTES 
 pub struct TableHash([u8; HASH_BYTES]);
 
 impl TableHash {
-    /// Of the chunks of a region, in their order, which hold `plain_bytes` together.
+    /// Hashes the chunks of a region, in their order, which hold `plain_bytes` together.
     pub fn of(fingerprints: &[Fingerprint], lengths: &[u32], plain_bytes: u32) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(TABLE_CONTEXT);
         hasher.update(&plain_bytes.to_le_bytes());
@@ -44,7 +44,7 @@ impl TableHash {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// Its bytes: the associated data of the encryption.
+    /// Returns its bytes: the associated data of the encryption.
     pub const fn as_bytes(&self) -> &[u8; HASH_BYTES] {
         &self.0
     }
@@ -55,7 +55,7 @@ impl TableHash {
 pub struct SealedParts<'a> {
     pub salt: &'a [u8; SALT_BYTES],
     pub table: TableHash,
-    /// With the tag at its end.
+    /// The ciphertext, with the tag at its end.
     pub ciphertext: &'a [u8],
 }
 
