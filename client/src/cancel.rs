@@ -11,7 +11,7 @@ pub struct Cancel(Option<watch::Receiver<bool>>);
 pub struct Canceller(watch::Sender<bool>);
 
 impl Cancel {
-    /// One that is never told.
+    /// Creates one that is never cancelled.
     pub const fn never() -> Self {
         Self(None)
     }

@@ -123,10 +123,10 @@ const NONCE: [u8; NONCE_LEN] = [0; NONCE_LEN];
 /// Naming and protection of chunks.
 #[derive(Debug, Clone, Default)]
 pub enum Cipher {
-    /// By plain hashes, and not at all.
+    /// Chunks are named by plain hashes, and not protected.
     #[default]
     Plain,
-    /// By a namespace's key.
+    /// Chunks are named and encrypted with a namespace's key.
     Sealed(Arc<NamespaceKey>),
 }
 

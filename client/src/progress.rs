@@ -14,7 +14,7 @@ pub trait Progress: Send + Sync {
     fn advance(&self, step: Step);
     /// Reports the number of connections that carry the current disk's data.
     fn connections(&self, _count: u32) {}
-    /// The server makes the current disk wait for its turn, behind so many others; `None`: it no longer waits.
+    /// The server makes the current disk wait for its turn, behind `ahead` others; `None`: it no longer waits.
     fn waits(&self, ahead: Option<u32>);
     /// Reports a notice to the user. Work goes on.
     fn notice(&self, notice: &Notice);

@@ -17,7 +17,7 @@ pub(crate) fn part(buffer: &[u8], start: usize, len: usize) -> &[u8] {
     part
 }
 
-/// The same, to be written to.
+/// As `part`, to be written to.
 ///
 /// # Panics
 /// When the buffer does not have them.

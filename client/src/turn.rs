@@ -10,7 +10,7 @@ use holdfast_proto::v1;
 use crate::error::ClientError;
 use crate::progress::Progress;
 
-/// Before a stream that gave way is opened again: the one it gave way to has the slot by then.
+/// Pause before a stream that gave way is opened again: the one it gave way to has the slot by then.
 const GIVEN_WAY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pauses before a stream is opened again that the server ended for one that waited longer. This is no outage either.

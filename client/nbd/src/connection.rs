@@ -15,7 +15,7 @@ use crate::wire::{
 
 /// A whole request may take this long: storage that hangs for minutes is told from storage that is gone.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
-/// For saying goodbye.
+/// Time to disconnect from the server.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A part of an export that is alike.

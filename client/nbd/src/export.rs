@@ -13,11 +13,11 @@ use crate::wire::CAN_MULTI_CONN;
 
 /// Connections at most. More make `qemu-nbd`, one thread, no faster.
 pub const CONNECTIONS_MAX: usize = 4;
-/// For connecting and negotiating.
+/// Time to connect and negotiate.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// The same for further connections: some servers say that they take several and do not.
+/// Time to open a further connection: some servers say that they take several and do not.
 const FURTHER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Asked about at a time, when all of the last answer was zeros.
+/// Bytes asked about at a time, when all of the last answer was zeros.
 const FAR_BYTES: u64 = 1 << 30;
 /// Extents collected over several answers: four times what 64 MiB in blocks of 4 KiB have, 1 MiB of memory.
 const EXTENTS_MAX: usize = 1 << 16;
@@ -137,7 +137,7 @@ impl Export {
         Ok(extents)
     }
 
-    /// Works with a connection that no one else uses.
+    /// Works with a connection that is not in use.
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T, NbdError>) -> Result<T, NbdError> {
         let mut connections = self.connections.lock();
         let mut connection = loop {

@@ -23,7 +23,7 @@ pub(crate) struct Agreed {
     pub(crate) flags: u16,
     /// Offsets and lengths of requests are multiples of it; so is the size.
     pub(crate) min_block: u32,
-    /// Most that one request may read; at least `min_block`.
+    /// Longest read of one request; at least `min_block`.
     pub(crate) payload_max: u32,
     /// Replies come in chunks.
     pub(crate) structured: bool,

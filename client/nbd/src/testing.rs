@@ -214,7 +214,7 @@ impl Session {
         self.chunk(cookie, chunk::DONE, chunk::NONE, &[], &[])
     }
 
-    /// In parts, in any order, zeros as holes.
+    /// Answers a read in parts, in any order, zeros as holes.
     fn answer_read(&mut self, cookie: u64, offset: usize, len: usize) -> io::Result<()> {
         let mut parts = Vec::new();
         let mut at = offset;

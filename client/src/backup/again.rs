@@ -1,7 +1,7 @@
 //! Chunks that the server asks for once more, after Finish: another backup was to bring them and did not.
 //!
 //! Pure state, no I/O. [`AgainRequests`] believes nothing the server says; [`Again`] is one request that was checked.
-//! What it asks for cannot go on for ever: no chunk is asked for twice, as far as it is remembered, and never more
+//! Its requests cannot go on for ever: no chunk is asked for twice, as far as it is remembered, and never more
 //! than a disk can have.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub(crate) struct Absent {
 }
 
 impl AgainRequests {
-    /// For a disk of `size_bytes`.
+    /// Creates the state of a stream of a disk of `size_bytes`.
     pub(crate) fn new(size_bytes: u64) -> Self {
         let left = extent_count(size_bytes).saturating_mul(EXTENT_PIECES_MAX as u64);
         Self { size_bytes, asked: Known::new(), left }

@@ -14,7 +14,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// For `threads` that compress; `None`: one per core.
+    /// Returns the limits for `threads` that compress; `None`: one per core.
     pub(crate) fn for_threads(threads: Option<usize>) -> Self {
         let cores = threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
         let compress_threads = cores.unwrap_or(2).clamp(1, 24);

@@ -66,7 +66,7 @@ pub struct BackupSummary {
     pub written_disks: Vec<String>,
     /// Compression details, one row per disk of the backup.
     pub details: Vec<DetailRow>,
-    /// From the first call to the last.
+    /// Time from the first call to the last.
     pub seconds: f64,
     /// Region payload sent, including what was sent again after a loss.
     pub sent_bytes: u64,

@@ -1,4 +1,4 @@
-//! From scan results in disk order to what is sent: queries, regions of the chunks the server lacks, and
+//! Turns scan results in disk order into messages: queries, regions of the chunks the server lacks, and
 //! descriptions of extents that only follow the regions they need.
 //!
 //! Pure state, no I/O. The rules it keeps:

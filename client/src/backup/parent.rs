@@ -61,7 +61,7 @@ impl ParentDigests {
         Self { reread, ..self }
     }
 
-    /// From a stream of blocks.
+    /// Reads the digests from a stream of blocks.
     pub(crate) fn streamed(blocks: Blocks) -> Self {
         Self { blocks: Some(blocks), ..Self::none() }
     }

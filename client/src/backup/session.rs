@@ -20,7 +20,7 @@ use crate::turn::give_way;
 /// Telling the server that a session is over must not hold up the agent's end.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same, when another session is to follow: it is refused for as long as this one lasts.
+/// As `ABORT_TIMEOUT`, when another session is to follow: it is refused for as long as this one lasts.
 const ABORT_TO_GO_ON_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sessions lost before the backup is given up. One is lost with every restart of the server, and when the server finds

@@ -30,7 +30,7 @@ pub(super) fn ask(question: &str) -> Result<String, ClientError> {
     Ok(answer)
 }
 
-/// The same, without showing what is typed.
+/// Asks without showing what is typed.
 pub(super) fn ask_hidden(question: &str) -> Result<Zeroizing<String>, ClientError> {
     let stdin = std::io::stdin();
     let before = tcgetattr(&stdin).ok();

@@ -73,7 +73,7 @@ pub(super) fn protection(locked_until: Option<Time>, hold: Option<&Hold>) -> Str
     until.into_iter().chain(held).collect::<Vec<_>>().join(", ")
 }
 
-/// The same for programs; null when nothing keeps it.
+/// Lock and hold for programs; null when nothing keeps it.
 pub(super) fn protection_json(locked_until: Option<Time>, hold: Option<&Hold>) -> Value {
     if locked_until.is_none() && hold.is_none() {
         return Value::Null;

@@ -14,7 +14,7 @@ use crate::cli::ask;
 use crate::connect::{Api, Lines};
 use crate::error::{ClientError, EXIT_PARTLY};
 
-/// Decisions that are held in memory to be shown at most.
+/// Most decisions that are held in memory to be shown.
 const DECISIONS_MAX: usize = 1_000_000;
 
 pub(super) async fn run(context: &Context, forget: &Forget) -> Result<ExitCode, ClientError> {

@@ -88,7 +88,7 @@ fn as_of(backups: &[Backup]) -> String {
     )
 }
 
-/// Of one that is end-to-end encrypted: the server cannot tell.
+/// Describes the proof of a backup that is end-to-end encrypted: the server cannot tell.
 fn verified(backup: &Backup) -> String {
     match (backup.end_to_end, backup.agent_verified) {
         (false, _) => String::new(),

@@ -103,7 +103,7 @@ impl Context {
         self.connect_within(Duration::ZERO).await
     }
 
-    /// The same, trying for as long as `retry_for`.
+    /// Connects as `connect` does, trying for as long as `retry_for`.
     async fn connect_within(
         &self,
         retry_for: Duration,

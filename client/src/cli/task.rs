@@ -18,7 +18,7 @@ use crate::error::{ClientError, EXIT_INTERRUPTED};
 /// Interval at which the server is asked.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
-/// For how long a server may be away while a task is watched.
+/// Time that a server may be away while a task is watched.
 const AWAY_FOR: Duration = Duration::from_secs(60);
 
 /// Interval between two lines for a log.
@@ -37,9 +37,9 @@ const UNFINISHED_LOOKED_AT: &str = "100";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     pub(super) kind: TaskKind,
-    /// In a sentence, with its article.
+    /// Name of the kind in a sentence, with its article.
     pub(super) noun: &'static str,
-    /// At the beginning of a line.
+    /// Name of the kind at the beginning of a line.
     pub(super) title: &'static str,
     pub(super) command: &'static str,
     /// The figures that say that stored data is damaged when they are not 0.

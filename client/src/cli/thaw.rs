@@ -1,4 +1,4 @@
-//! Before a restore of what lies in an archive: what bringing it back takes, the question whether to, and the wait.
+//! Thaw before a restore of archived data: its cost, the question whether to, and the wait.
 
 use std::time::{Duration, Instant};
 
@@ -190,7 +190,7 @@ fn nanodollars(amount: f64) -> u64 {
     (amount * 1e9).round() as u64
 }
 
-/// Until the task has ended.
+/// Waits until the task has ended.
 async fn wait(
     context: &Context,
     (api, path): (&Api, &[&str]),

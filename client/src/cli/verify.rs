@@ -72,7 +72,7 @@ pub(super) fn check_steering(verify: &Verify) -> Result<(), ClientError> {
 /// Reads one restore point, and tells the server what was found.
 ///
 /// # Errors
-/// What keeps it from being read at all. What is wrong with its disks is in their outcomes.
+/// An error that keeps it from being read at all. Errors of its disks are in their outcomes.
 pub(super) async fn point(
     context: &Context,
     verify: &Verify,

@@ -124,7 +124,7 @@ fn verdict(outcomes: Vec<Outcome>) -> Verdict {
 
 impl Totals {
     /// # Errors
-    /// What keeps the others from being read, too.
+    /// An error that keeps the others from being read, too.
     fn add(&mut self, context: &Context, backup: &Backup, verdict: Verdict) -> Result<(), ClientError> {
         let name = format!("restore point {} of VM {}", backup.id, backup.vm);
         let (ok, said) = match verdict {

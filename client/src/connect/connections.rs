@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Round trips shorter than this are those of a data centre or a town; one connection is enough.
 pub const LONG_RTT: Duration = Duration::from_millis(5);
 
-/// From here on, one connection with a window of some MiB is far from filling a common line.
+/// Round trip from which one connection with a window of some MiB is far from filling a common line.
 pub const VERY_LONG_RTT: Duration = Duration::from_millis(50);
 
 /// Connections that `auto` begins with from [`LONG_RTT`] on.
@@ -33,14 +33,14 @@ pub const AUTO_MAX: u32 = 16;
 /// The most that may be asked for.
 pub const CONNECTIONS_MAX: u32 = 32;
 
-/// Twice the connections stay worth it while the data is so many times as fast: a line that is full gives 1.0, one that
-/// loses packets nearly 2.0.
+/// Least gain in speed for which twice the connections stay worth it: a line that is full gives 1.0, one that loses
+/// packets nearly 2.0.
 const WORTH_IT: f64 = 1.2;
 
 /// The line holds the data up when what is ready waits for it during at least this part of the time.
 const HELD_UP: f64 = 0.5;
 
-/// Rates are measured over so many round trips: TCP adapts within a few.
+/// Round trips over which rates are measured: TCP adapts within a few.
 const RTTS_PER_INTERVAL: u32 = 10;
 
 /// The shortest interval, so that single messages of half a MiB do not decide.
@@ -112,7 +112,7 @@ impl fmt::Display for Connections {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     pub length: Duration,
-    /// Given to the connections, or taken from them.
+    /// Bytes given to the connections, or taken from them.
     pub bytes: u64,
     /// Time during which data was ready and no connection took it.
     pub held_up: Duration,

@@ -22,7 +22,7 @@ use crate::error::{ClientError, ConnectError};
 /// little (RFC 8305 has the same delay).
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// For how long the server is asked again when its answer is lost.
+/// Time for which the server is asked again when its answer is lost.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
 /// The first of the code's addresses at which a server answers with the code's certificate.

@@ -51,7 +51,7 @@ pub struct Connection {
     control: AuthedChannel,
     bulk: AuthedChannel,
     hello: v1::HelloResponse,
-    /// For more connections.
+    /// Opens more connections.
     dialer: tls::Dialer,
     credentials: Credentials,
 }
@@ -61,12 +61,12 @@ pub struct Connection {
 pub struct DataConnection(AuthedChannel);
 
 impl DataConnection {
-    /// For the data of a disk that is backed up.
+    /// Returns a client for the data of a disk that is backed up.
     pub fn backup(&self) -> BackupClient<AuthedChannel> {
         limited_backup(self.0.clone())
     }
 
-    /// For reading disks back.
+    /// Returns a client for reading disks back.
     pub fn restore(&self) -> RestoreClient<AuthedChannel> {
         limited_restore(self.0.clone())
     }
@@ -141,22 +141,22 @@ impl Connection {
         Ok(DataConnection(InterceptedService::new(channel, self.credentials.clone())))
     }
 
-    /// For calls that carry little data.
+    /// Returns a client for calls that carry little data.
     pub fn backup(&self) -> BackupClient<AuthedChannel> {
         limited_backup(self.control.clone())
     }
 
-    /// For ingest streams.
+    /// Returns a client for ingest streams.
     pub fn ingest(&self) -> BackupClient<AuthedChannel> {
         limited_backup(self.bulk.clone())
     }
 
-    /// For reading disks back.
+    /// Returns a client for reading disks back.
     pub fn restore(&self) -> RestoreClient<AuthedChannel> {
         limited_restore(self.bulk.clone())
     }
 
-    /// For administration, and questions about what is in the repository.
+    /// Returns a client for administration, and questions about what is in the repository.
     pub fn api(&self) -> Api {
         Api::new(self.control.clone())
     }
@@ -368,7 +368,7 @@ pub struct Settings {
     pub server: ServerAddress,
     pub trust: Trust,
     pub token: Token,
-    /// Told to the server with every call, for its log.
+    /// Request id, sent to the server with every call, for its log.
     pub request: RequestId,
 }
 
@@ -384,7 +384,7 @@ impl Settings {
 pub struct Token(String);
 
 impl Token {
-    /// From text, without the white space around it.
+    /// Creates a token from text, without the white space around it.
     ///
     /// # Errors
     /// [`ClientError::Usage`] when it is empty or has other characters than visible ASCII.

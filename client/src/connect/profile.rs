@@ -46,7 +46,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// From environment variables, by the given look-up. Empty values count as absent.
+    /// Reads settings from environment variables, by the given look-up. Empty values count as absent.
     pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let get = |name: &str| lookup(name).filter(|value| !value.is_empty());
         Self {

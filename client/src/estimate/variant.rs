@@ -248,7 +248,7 @@ impl Variant {
         }
     }
 
-    /// At which levels region `number` is compressed.
+    /// Returns the levels at which region `number` is compressed.
     fn levels_of(&self, number: u64) -> Vec<usize> {
         let sampled = number.is_multiple_of(self.stride);
         (0..self.levels.len()).filter(|index| sampled || Some(*index) == self.base_level()).collect()

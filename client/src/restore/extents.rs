@@ -26,7 +26,7 @@ use crate::slices::{part, part_mut};
 
 /// Extents in memory at most: one window being written while the next arrives, 128 MiB.
 pub(super) const EXTENTS_MAX: usize = 2 * WINDOW_EXTENTS;
-/// The same when several connections bring windows side by side: 16 of them, each one of the first spans.
+/// As `EXTENTS_MAX`, when several connections bring windows side by side: 16, each one of the first spans.
 pub(super) const EXTENTS_MAX_SEVERAL: usize = 64;
 
 /// Buffers of extents, to be used again. What they hold is left over from their last use.
@@ -38,7 +38,7 @@ pub(super) struct WindowExtents {
     plan: Arc<WindowPlan>,
     /// `None`: nothing of it arrives.
     extents: Vec<Option<Mutex<Open>>>,
-    /// Extents that are not whole yet, nor lost.
+    /// Number of extents that are neither whole nor lost yet.
     open: AtomicUsize,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct WholeExtent {
     pub(super) bytes: Pages,
     /// Ranges to write: offsets within the extent and lengths.
     pub(super) runs: Vec<(usize, usize)>,
-    /// Given back when it is written.
+    /// Room for the extent, given back when it is written.
     _room: Option<OwnedSemaphorePermit>,
 }
 

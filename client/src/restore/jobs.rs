@@ -78,7 +78,7 @@ pub(super) struct Jobs {
     on_damage: OnDamage,
     bad: BadRanges,
     permits: Arc<Semaphore>,
-    /// For extents of windows that have begun.
+    /// Room for extents of windows that have begun.
     room: Arc<Semaphore>,
     /// By where they begin: windows whose regions arrive, then those of which not everything is settled.
     windows: Mutex<BTreeMap<u64, Arc<WindowExtents>>>,
@@ -384,7 +384,7 @@ impl Jobs {
         self.failure.lock().take().map_or(Ok(()), Err)
     }
 
-    /// The same; fails with [`STOPPED`] when there was a failure.
+    /// Waits as `Jobs::drain` does; fails with [`STOPPED`] when there was a failure.
     pub(super) async fn pause(&self) -> Result<(), ClientError> {
         self.settle().await?;
         self.check()

@@ -1,4 +1,4 @@
-//! Chunks that are not what their fingerprints say, in regions that are just what some agent sealed.
+//! False chunks: they do not match their fingerprints, in regions that are just what some agent sealed.
 //!
 //! The server cannot see these (N6): an agent that has the key and finds one reports it, so that it is sent again.
 
@@ -75,7 +75,7 @@ impl FalseChunks {
         }
     }
 
-    /// By the extents they are in.
+    /// Returns the false chunks by the extents they are in.
     pub(super) fn found(&self) -> Vec<FalseChunk> {
         let mut found: Vec<FalseChunk> = self.0.lock().values().copied().collect();
         found.sort_by_key(|chunk| chunk.extent);

@@ -143,7 +143,7 @@ impl Ledger {
 #[derive(Debug)]
 pub(super) struct Spans {
     ledger: Mutex<Ledger>,
-    /// Told when a waiting stream should look again.
+    /// Wakes streams that wait, to look again.
     changed: watch::Sender<()>,
 }
 

@@ -92,8 +92,8 @@ impl Workers {
         })
     }
 
-    /// Reads all of the disk over as many connections as `wanted` comes to. When it returns, nothing of it runs any
-    /// more but jobs.
+    /// Reads all of the disk over as many connections as `wanted` comes to. When it returns, nothing of it but jobs is
+    /// in progress.
     pub(super) async fn read(
         self: &Arc<Self>,
         wanted: Connections,

@@ -16,7 +16,7 @@ const CHAIN_MAX: usize = 64;
 const EXTENTS_MAX: usize = 256;
 /// Largest descriptor of a VMDK, and most that QEMU reads of one.
 const DESCRIPTOR_MAX: u64 = 1 << 20;
-/// QEMU looks for the parent in so many bytes, however long the descriptor says it is.
+/// Bytes in which QEMU looks for the parent, however long the descriptor says it is.
 const DESCRIPTOR_MIN: u64 = 20 * 512;
 
 /// References of an image to other files.

@@ -11,7 +11,7 @@ use crate::error::ClientError;
 /// Queries that are being filled, ready to be sent, and not yet answered.
 #[derive(Debug, Default)]
 pub(super) struct Queries {
-    /// At most [`QUERY_FINGERPRINTS_MAX`].
+    /// Fingerprints of the next query; at most [`QUERY_FINGERPRINTS_MAX`].
     filling: Vec<Fingerprint>,
     ready: VecDeque<v1::Query>,
     unanswered: VecDeque<(u64, Vec<Fingerprint>)>,

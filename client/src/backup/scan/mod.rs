@@ -220,7 +220,7 @@ impl Lead {
         self.moved.notify_all();
     }
 
-    /// Lets no one go on.
+    /// Stops all threads.
     fn stop(&self) {
         *self.delivered.lock() = None;
         self.moved.notify_all();

@@ -359,7 +359,7 @@ pub(super) async fn hand_over(wire: &Wire, kind: Kind) {
     hand_over_numbered(wire, 0, kind).await;
 }
 
-/// The same for a message with its number among the ordered ones.
+/// As `hand_over`, for a message with its number among the ordered ones.
 pub(super) async fn hand_over_numbered(wire: &Wire, order: u64, kind: Kind) {
     if wire.send(v1::IngestRequest { order, kind: Some(kind) }).await.is_err() {
         std::future::pending::<()>().await;

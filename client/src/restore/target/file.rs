@@ -103,7 +103,7 @@ fn remove_leftover(partial: &Path) -> Result<(), ClientError> {
     remove_unless_written(partial, opened)
 }
 
-/// The same, with the outcome of opening it.
+/// As `remove_leftover`, with the outcome of opening it.
 fn remove_unless_written(partial: &Path, opened: rustix::io::Result<File>) -> Result<(), ClientError> {
     let wrong = failed("opening", partial);
     let file = match opened {

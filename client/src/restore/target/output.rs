@@ -36,7 +36,7 @@ const CACHED_BYTES: usize = 128 << 10;
 /// Shorter writes go through the cache.
 const DIRECT_MIN_BYTES: usize = 128 << 10;
 
-/// The kernel is asked to begin writing after so many bytes of a disk.
+/// Bytes of a disk after which the kernel is asked to begin writing.
 const WRITE_BEHIND_BYTES: u64 = 64 << 20;
 
 /// A file or device being written, past the page cache or through it.
@@ -51,7 +51,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Writes `file` through the cache alone if no one waits for the disk: `sync` is false.
+    /// Writes `file` through the cache alone if `sync` is false: the command does not wait for the disk.
     pub(super) fn new(file: File, sync: bool) -> Self {
         let again = || {
             let mut options = OpenOptions::new();

@@ -92,7 +92,7 @@ impl WindowPlan {
         places.filter(move |chunk| chunk.places.iter().all(|place| bytes.contains(place)))
     }
 
-    /// For each extent its digest, if it has one, and the bytes of its chunks.
+    /// Returns for each extent its digest, if it has one, and the bytes of its chunks.
     pub(crate) fn due(&self) -> Vec<(Option<Fingerprint>, u64)> {
         let mut data = vec![0u64; self.digests.len()];
         for chunk in &self.chunks {
