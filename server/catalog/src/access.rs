@@ -8,7 +8,7 @@ use crate::sqlite::{Catalog, expiring, namespaces, tokens};
 use crate::token::{JOIN_MS, TokenText, join_secret_hash, joined_token};
 use crate::{ExpiringRecord, NamespaceRecord, Result, TokenRecord, TokenSpec, validate};
 
-/// Asked at every call of a client, so it never waits for reports.
+/// Used by every call of a client, so it never waits for reports.
 ///
 /// Across processes: every function is one transaction. A token that one process revoked is refused by all
 /// from then on, because none of them keeps tokens in memory.

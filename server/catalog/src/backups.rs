@@ -8,7 +8,7 @@ use crate::{
     PageRequest, Result, RootRecord, RunRecord, Verification, VmRecord, validate,
 };
 
-/// Asked by ingest and restore; lists are for people.
+/// Used by ingest and restore; lists are for people.
 ///
 /// Across processes: [`commit_backup`](Catalog::commit_backup) and
 /// [`record_failed_run`](Catalog::record_failed_run) are one transaction each. Of two processes that end the same

@@ -7,7 +7,7 @@ use holdfast_types::ids::{ContainerId, RunId};
 use crate::sqlite::{Catalog, containers, damage, squeezed};
 use crate::{ContainerRecord, DamageChanges, DamageRecord, Result};
 
-/// Asked by everything that writes, reads or checks containers.
+/// Used by everything that writes, reads or checks containers.
 ///
 /// Across processes: a number is handed out to one process only, because reserving is one transaction. Adding
 /// containers and marking or clearing damage are one transaction each; the damage one process marks is seen by
@@ -132,8 +132,8 @@ impl Catalog {
         self.write(|tx| damage::mark(tx, self.clock.as_ref(), (id, Some(region)), reason))
     }
 
-    /// Takes note that an agent says of a region, which no one else can read, that it is not what it should be.
-    /// `NotFound`: no such container.
+    /// Records an agent's report that a region, which only agents can read, is not what it should be. `NotFound`: no
+    /// such container.
     pub fn note_report(&self, id: ContainerId, region: u16) -> Result<()> {
         self.write(|tx| damage::note_report(tx, id, region))
     }

@@ -56,7 +56,7 @@ pub const RETENTION_IDS_MAX: usize = 10_000;
 /// too many must not pass.
 pub const LOCK_DAYS_MAX: u32 = 36_525;
 
-/// For so many days at most may a policy keep data from an archive: a hundred years, which is never.
+/// Most days for which a policy may keep data from an archive: a hundred years, which is never.
 pub const ARCHIVE_DAYS_MAX: u32 = 36_500;
 
 /// Policies of one namespace at most: every commit looks through them.

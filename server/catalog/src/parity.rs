@@ -5,7 +5,7 @@ use holdfast_types::ids::ContainerId;
 use crate::sqlite::{Catalog, parity};
 use crate::{ContainerRecord, ParityGroup, ParityTotals, Result};
 
-/// Asked by what writes parity and by what repairs with it.
+/// Used by what writes parity and by what repairs with it.
 ///
 /// Across processes: each function that changes something is one transaction.
 impl Catalog {

@@ -5,7 +5,7 @@ use holdfast_types::ids::BackupId;
 use crate::sqlite::{Catalog, commit_numbers, namespaces, points, renames};
 use crate::{CommitState, NamespaceRecord, PointRecord, Rename, Result, validate};
 
-/// Asked by commits, at start, by checks and by recovery.
+/// Used by commits, at start, by checks and by recovery.
 ///
 /// Across processes: each function that changes something is one transaction.
 impl Catalog {

@@ -10,7 +10,7 @@ const _: () = assert!(
     "the latest attempt is never added to others"
 );
 
-/// Asked at the start of every backup. Each function finds a few rows, however much the repository holds: the sums are
+/// Used at the start of every backup. Each function finds a few rows, however much the repository holds: the sums are
 /// kept as rows change.
 ///
 /// Across processes: each is one transaction, and the sums are right after every transaction of any process.

@@ -9,7 +9,7 @@ use crate::{
     validate,
 };
 
-/// Asked by deletions, policies and commits.
+/// Used by deletions, policies and commits.
 ///
 /// A restore point that is being deleted is no restore point: from [`begin_deletion`](Catalog::begin_deletion) on,
 /// no other function of the catalog knows it. What its runs cost stays in the compression details.
@@ -94,8 +94,8 @@ impl Catalog {
         self.report(|c| locks::list(c, after, limit))
     }
 
-    /// Until when a restore point of this VM and job is locked by policies if it is made now; `None`: by none. Long
-    /// enough for the days to pass whatever the lock clock lags behind, and at most twice as long.
+    /// Returns the time until which a restore point of this VM and job is locked by policies if it is made now; `None`:
+    /// by none. Long enough for the days to pass whatever the lock clock lags behind, and at most twice as long.
     pub fn policy_lock(&self, namespace: NamespaceId, vm: &str, job: &str) -> Result<Option<i64>> {
         self.look_up(|c| policies::lock_until(c, self.clock.as_ref(), namespace, vm, job))
     }

@@ -8,7 +8,7 @@ use crate::{
     validate,
 };
 
-/// Asked by the scrub, by what names damage, and by what shows it.
+/// Used by the scrub, by what names damage, and by what shows it.
 ///
 /// Across processes: each function that changes something is one transaction.
 impl Catalog {

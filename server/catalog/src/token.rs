@@ -255,7 +255,7 @@ pub struct TokenRecord {
     pub created_ms: i64,
     pub expires_ms: Option<i64>,
     pub revoked_ms: Option<i64>,
-    /// Since when it waits for an admin to enable it, as every token of a recovered catalog does.
+    /// Time since which it waits for an admin to enable it, as every token of a recovered catalog does.
     pub disabled_ms: Option<i64>,
     /// Time of its last use, to within a minute.
     pub last_used_ms: Option<i64>,
@@ -271,7 +271,7 @@ impl TokenRecord {
         self.joining_until_ms().is_none() && self.is_in_force(now_ms)
     }
 
-    /// Until when its join code can be redeemed; `None`: it was, or there is none.
+    /// Returns the time until which its join code can be redeemed; `None`: it was, or there is none.
     pub fn joining_until_ms(&self) -> Option<i64> {
         self.join_until_ms.filter(|_| self.joined_ms.is_none())
     }

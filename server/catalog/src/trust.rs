@@ -6,7 +6,7 @@ use holdfast_types::ids::{NamespaceId, VmId};
 use crate::sqlite::{Catalog, trust};
 use crate::{FalseDigest, Result, VmOwner, validate};
 
-/// Asked when a backup starts, and by what reads backups.
+/// Used when a backup starts, and by what reads backups.
 ///
 /// Across processes: each function is one transaction. A VM gets its owner in the transaction that commits its
 /// first backup ([`commit_backup`](crate::Catalog::commit_backup)); of two owners that commit at once, one wins.

@@ -8,7 +8,7 @@ use crate::sqlite::convert::OrCatalogError as _;
 use crate::sqlite::{Catalog, audit, connection, heal, namespaces, room, snapshot};
 use crate::{GoOn, INTEGRITY_PROBLEMS_MAX, RepositoryRecord, Result};
 
-/// Asked at start, by checks and for metrics. Across processes: nothing here changes rows, and none of it
+/// Used at start, by checks and for metrics. Across processes: nothing here changes rows, and none of it
 /// keeps another process from reading or writing.
 impl Catalog {
     /// The repository's own record.

@@ -93,6 +93,6 @@ pub struct ProtectedDay {
 
 /// Rows in order.
 pub trait SortedRows: Send + fmt::Debug {
-    /// Up to `limit` more; `None`: that was all. Fewer, or none, do not mean the end.
+    /// Returns up to `limit` more; `None`: that was all. Fewer, or none, do not mean the end.
     fn next(&mut self, limit: u32) -> Result<Option<Vec<DetailRow>>>;
 }

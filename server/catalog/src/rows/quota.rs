@@ -10,7 +10,7 @@ pub struct Usage {
     pub stored_bytes: u64,
     pub protected_bytes: u64,
     pub restore_points: u64,
-    /// Since midnight, UTC.
+    /// Sessions since midnight, UTC.
     pub sessions_today: u64,
     pub vms: u64,
     pub jobs: u64,
@@ -37,7 +37,7 @@ pub struct StartAccount {
     pub vm_protected_bytes: Option<u64>,
 }
 
-/// From this share of a limit on, people are warned: nine tenths.
+/// Tenths of a limit from which people are warned.
 const NEAR_TENTHS: u128 = 9;
 
 impl NamespaceQuota {

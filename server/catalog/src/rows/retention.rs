@@ -126,8 +126,8 @@ pub struct RetentionPolicy {
     pub archive_after_days: Option<u32>,
     /// A policy that is not enabled deletes nothing and locks nothing.
     pub enabled: bool,
-    /// Since when it rests, because the catalog was an older copy: it deletes nothing until someone sets it, and locks on.
-    /// Written by the catalog.
+    /// Time since which it rests, because the catalog was an older copy: it deletes nothing until an operator sets it,
+    /// and locks on. Written by the catalog.
     pub resting_since_ms: Option<i64>,
     /// When and by whom it was last set; written by the catalog.
     pub updated_ms: i64,

@@ -37,7 +37,7 @@ pub struct TaskRecord {
 /// A line of a task's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskLine {
-    /// From 1 on; 0 for a line that is to be added.
+    /// Number of the line, from 1 on; 0 for a line that is to be added.
     pub number: u64,
     pub at_ms: i64,
     /// Clipped as every text written by others.
@@ -61,7 +61,7 @@ pub struct ScheduleRecord {
     pub updated_ms: i64,
 }
 
-/// Up to when everything that was due by a schedule has been started, or left out.
+/// Time up to which everything that was due by a schedule has been started, or left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleMark {
     /// A kind's word, or what a kind calls one of several schedules.

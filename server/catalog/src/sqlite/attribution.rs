@@ -14,7 +14,7 @@ use crate::{
     BackupShareRecord, CountedShare, Result,
 };
 
-/// Days of which each is kept; of older ones the last of each of so many weeks, for a year.
+/// Number of days that are kept one by one; of older ones the last of each of so many weeks, for a year.
 const DAILY: usize = 60;
 const WEEKS: u32 = 44;
 

@@ -89,7 +89,7 @@ pub(crate) fn look(
     }
 }
 
-/// Sums that are wrong.
+/// Lists sums that are wrong.
 pub(crate) fn sum_problems(connection: &Connection) -> Result<Vec<String>> {
     let mut problems = usage::problems(connection)?;
     problems.extend(kept::problems(connection)?);

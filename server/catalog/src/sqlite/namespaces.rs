@@ -131,7 +131,7 @@ pub(crate) fn all(connection: &Connection) -> Result<Vec<NamespaceRecord>> {
         .or_error("read")
 }
 
-/// From a row that has all columns of the table.
+/// Reads a namespace from a row that has all columns of the table.
 pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<NamespaceRecord> {
     Ok(NamespaceRecord {
         id: NamespaceId::from_bytes(id(row, "id")?),

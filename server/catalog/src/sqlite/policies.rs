@@ -200,7 +200,7 @@ pub(crate) fn rename(tx: &Transaction<'_>, renames: &[Rename]) -> Result<()> {
     Ok(())
 }
 
-/// (P10) All policies rest until someone sets them. Returns how many.
+/// (P10) Makes all policies rest until someone sets them. Returns how many.
 pub(crate) fn rest(tx: &Transaction<'_>, now_ms: i64) -> Result<u64> {
     let changed = tx
         .execute(
