@@ -1,7 +1,7 @@
 //! Chunks that the server asks for once more, after Finish: another backup was to bring them and did not.
 //!
 //! Pure state, no I/O. [`AgainRequests`] believes nothing the server says; [`Again`] is one request that was checked.
-//! Its requests cannot go on for ever: no chunk is asked for twice, as far as it is remembered, and never more
+//! The server cannot ask for ever: no chunk is asked for twice, as far as it is remembered, and never more
 //! than a disk can have.
 
 use std::collections::BTreeMap;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Burst after a pause, in seconds of the limit. Half a second keeps the average over any few seconds within
-/// the limit.
+/// Burst after a pause, in seconds of the limit. Half a second keeps the average over any few seconds within the limit.
 const BURST_SECONDS: f64 = 0.5;
 
 /// A bucket that fills at a steady rate and is emptied by sending.

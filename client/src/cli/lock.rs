@@ -57,8 +57,7 @@ pub(super) async fn hold(context: &Context, hold: &Hold) -> Result<ExitCode, Cli
     Ok(ExitCode::SUCCESS)
 }
 
-/// Describes how many restore points changed, and why the others did not: `done` has `{}` where their number
-/// goes.
+/// Describes how many restore points changed, and why the others did not: `done` has `{}` where their number goes.
 fn outcome(done: &str, named: usize, changed: usize, rest: &str) -> String {
     let done = done.replace("{}", &counted(changed as u64));
     match (changed, named.saturating_sub(changed)) {

@@ -57,8 +57,7 @@ pub enum Connections {
 }
 
 impl Connections {
-    /// Returns the number to begin with when a round trip takes `rtt` and the server allows `max`; at least
-    /// 1.
+    /// Returns the number to begin with when a round trip takes `rtt` and the server allows `max`; at least 1.
     pub fn first(self, rtt: Duration, max: u32) -> u32 {
         let wanted = match self {
             Self::Exactly(count) => count,

@@ -87,8 +87,7 @@ pub(super) struct Proof<'a> {
     pub(super) whole: WholeExtent,
     /// Chunks that do not hash to their fingerprints, each with its one place, and what they hash to. They are left out.
     pub(super) wrong: Vec<(Placed<'a>, Fingerprint)>,
-    /// Set if all chunks match their fingerprints, but the extent does not match the digest its backup
-    /// recorded.
+    /// Set if all chunks match their fingerprints, but the extent does not match the digest its backup recorded.
     pub(super) is_false: bool,
 }
 

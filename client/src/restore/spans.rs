@@ -50,8 +50,7 @@ struct Ledger {
     end: u64,
     /// The first that was never handed out.
     next: u64,
-    /// Set once a span was handed out: a disk without extents is read by a stream as well, which says its
-    /// size.
+    /// Set once a span was handed out: a disk without extents is read by a stream as well, which says its size.
     begun: bool,
     /// Extents of a span at most.
     longest: u64,
@@ -160,8 +159,7 @@ impl Spans {
         Self { ledger: Mutex::new(ledger), changed: watch::Sender::new(()) }
     }
 
-    /// Takes the next span to read, for one of as many streams as `streams` says; `None` when the disk is
-    /// complete.
+    /// Takes the next span to read, for one of as many streams as `streams` says; `None` when the disk is complete.
     pub(super) async fn take(&self, streams: impl Fn() -> u64) -> Option<Span> {
         let mut changed = self.changed.subscribe();
         loop {

@@ -32,8 +32,7 @@ use crate::error::ClientError;
 /// Messages that no lane has taken. Each lane has one more, and up to 1 MiB in its connection.
 const QUEUE_MESSAGES: usize = 2;
 
-/// Bytes that go over the stream itself before `auto` opens lanes: most backups of most days send hardly
-/// more.
+/// Bytes that go over the stream itself before `auto` opens lanes: most backups of most days send hardly more.
 const ALONE_BYTES: usize = 512 << 10;
 
 /// Time that the stream itself has to say why it ended, once a lane broke.

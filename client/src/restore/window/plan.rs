@@ -30,7 +30,7 @@ pub(crate) struct WindowPlan {
 pub(super) struct ChunkPlan {
     fingerprint: Fingerprint,
     len: u32,
-    /// Index of its first place in `placements`.
+    /// Index in `placements` of the first of its `count` places.
     first: usize,
     count: usize,
 }

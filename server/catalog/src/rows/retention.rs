@@ -16,8 +16,7 @@ pub struct RetentionLock {
 }
 
 impl RetentionLock {
-    /// Returns true if it keeps anything when the lock clock shows `lock_time_ms` (`None`: it was never
-    /// advanced).
+    /// Returns true if it keeps anything when the lock clock shows `lock_time_ms` (`None`: it was never advanced).
     pub fn is_in_force(&self, lock_time_ms: Option<i64>) -> bool {
         self.hold.is_some()
             || self.until_ms.is_some_and(|until_ms| lock_time_ms.is_none_or(|now_ms| until_ms > now_ms))

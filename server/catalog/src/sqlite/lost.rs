@@ -16,8 +16,7 @@ use crate::{
 type Kept = (i64, i64, i64, String);
 
 pub(crate) fn doubt(tx: &Transaction<'_>, backup: BackupId) -> Result<()> {
-    // Others of its VM took over the extents that one restore point lacks, and the next is made of the
-    // latest.
+    // Others of its VM took over the extents that one restore point lacks, and the next is made of the latest.
     let insert = "INSERT INTO in_doubt (backup_id) SELECT b.id FROM backups x JOIN backups b ON b.vm_id = x.vm_id \
          WHERE x.id = ? ON CONFLICT DO NOTHING";
     tx.execute(insert, [backup.to_bytes()]).map(drop).or_error("write")

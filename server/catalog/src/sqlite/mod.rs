@@ -76,8 +76,7 @@ pub use self::room::give_up as give_up_room;
 pub use self::snapshot::discard_copies;
 use crate::{CatalogError, Latch, OwnLatch, Result};
 
-/// Time to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may take
-/// seconds.
+/// Time to wait for another process's transaction. Ours take milliseconds; a slow disk's fsync may take seconds.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The catalog of one repository. Thread-safe; several processes may have it open, and each part says which of
