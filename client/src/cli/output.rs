@@ -20,7 +20,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// According to the flags.
+    /// Creates the output that the flags ask for.
     pub(super) fn new(global: &Global) -> Self {
         Self { json: global.json, quiet: global.quiet, logs: global.log.is_json() }
     }

@@ -263,7 +263,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Returns the table of a terminal's width, one line a row.
+    /// Creates a table that fits a terminal, one line a row.
     pub fn of_rows(rows: &[DetailRow]) -> Self {
         let header = vec![
             "job",

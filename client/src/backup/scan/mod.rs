@@ -253,7 +253,7 @@ impl ReorderBuffer {
         Some(result)
     }
 
-    /// How many were taken.
+    /// Returns the number of results taken.
     pub(crate) const fn taken(&self) -> u64 {
         self.next
     }
