@@ -209,7 +209,8 @@ impl Scene {
         if is_root() && !self.setting.as_root {
             command.uid(USER).gid(USER);
         }
-        command.current_dir(self.path("output"));
+        // The folder for temporary files of the tests may be root's alone.
+        command.current_dir(self.path("output")).env("TMPDIR", self.path("output"));
         command
     }
 
