@@ -52,7 +52,7 @@ pub struct Settings {
     pub grpc: SocketAddr,
 
     /// Address at which agents reach the server, for join codes (repeatable). Otherwise they name that of --grpc and, where it
-    /// is 0.0.0.0 or [::], the addresses of this machine and its name
+    /// is "any address", the addresses of this machine and its name
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',')]
     pub advertise: Vec<ServerAddress>,
 

@@ -84,9 +84,11 @@ fn add(run: &mut RunSums, row: &Row<'_>) -> rusqlite::Result<()> {
 /// Keeps what was found of a session, with the disk that brought most.
 pub(crate) fn record(tx: &Transaction<'_>, session: SessionId, found: &str) -> Result<()> {
     tx.prepare_cached(
-        "INSERT OR REPLACE INTO findings (session_id, position, finished_ms, found) \
+        "INSERT INTO findings (session_id, position, finished_ms, found) \
          SELECT session_id, position, finished_ms, ?2 FROM details WHERE session_id = ?1 \
-         ORDER BY new_bytes + retried_new_bytes DESC, position LIMIT 1",
+         ORDER BY new_bytes + retried_new_bytes DESC, position LIMIT 1 \
+         ON CONFLICT (session_id) DO UPDATE SET position = excluded.position, finished_ms = excluded.finished_ms, \
+         found = excluded.found",
     )
     .and_then(|mut s| s.execute(params![session.to_bytes(), found]))
     .or_error("write")?;
@@ -117,7 +119,7 @@ fn found_of(row: &Row<'_>) -> rusqlite::Result<String> {
 pub(crate) const SELECT: &str = "SELECT f.found, n.name AS namespace, j.name AS job, v.name AS vm, d.run_id, \
      EXISTS (SELECT 1 FROM details e WHERE e.vm_id = d.vm_id AND e.status = 'done' AND e.started_ms > d.started_ms \
      AND e.session_id <> d.session_id) AS is_over \
-     FROM findings f CROSS JOIN details d ON d.session_id = f.session_id AND d.position = f.position \
+     FROM findings f JOIN details d ON d.session_id = f.session_id AND d.position = f.position \
      JOIN namespaces n ON n.id = d.namespace_id JOIN jobs j ON j.id = d.job_id JOIN vms v ON v.id = d.vm_id";
 
 /// The latest of what was found of rows that match, the latest first.
