@@ -82,14 +82,10 @@ test("groups, and a group leads to its rows", async ({ page }) => {
   await expect(page.getByRole("button", { name: "By VM" })).toHaveAttribute("aria-pressed", "true");
 });
 
-test("a run that stands out is marked and explained in words", async ({ page }) => {
-  const flagged = page.locator(".grid tbody tr.row-flagged");
-  await expect(flagged).toHaveCount(1);
-  await expect(flagged).toContainText(/much new data|factor dropped/);
-  await flagged.click();
+test("a run is explained in words", async ({ page }) => {
+  await page.locator(".grid tbody tr.grid-row:not(.grid-skeleton)").first().click();
   const drawer = page.getByRole("dialog");
-  await expect(drawer.getByRole("heading", { name: "web · root" })).toBeVisible();
-  await expect(drawer.locator(".explanation p").first()).toContainText(/usual/);
+  await expect(drawer.locator(".explanation p").first()).toBeVisible();
   await expect(page).toHaveURL(/row=/);
   await page.keyboard.press("Escape");
   await expect(drawer).toHaveCount(0);

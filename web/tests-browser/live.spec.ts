@@ -27,11 +27,10 @@ test.afterAll(async () => {
   await rm(disks, { recursive: true, force: true });
 });
 
-test("an empty repository says what to do first, with its own address", async ({ page }) => {
+test("an empty repository says what to do first", async ({ page }) => {
   await loginAdmin(page, server.reach);
   await expect(page.getByText("No backups yet")).toBeVisible();
-  const port = server.reach.grpc.split(":").at(-1);
-  await expect(page.getByText(`holdfast login --server 127.0.0.1:${port} --fingerprint ${server.reach.fingerprint}`)).toBeVisible();
+  await expect(page.getByText("holdfast-server token create --join --name hv1 --namespace default")).toBeVisible();
 });
 
 test("a running backup shows its progress, and its rows when it is done, without a reload", async ({ page }) => {
