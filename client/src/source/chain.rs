@@ -24,18 +24,35 @@ const DESCRIPTOR_MIN: u64 = 20 * 512;
 struct Names {
     /// Backing file, and its format if the image says so.
     backing: Option<(String, Option<String>)>,
-    /// Where its data are (qcow2).
-    data: Option<String>,
+    /// File that has its data (qcow2).
+    data: Option<Part>,
     /// Where its parts are (VMDK).
     extents: Vec<Part>,
 }
 
-/// A part of a VMDK.
+/// A file that holds a disk's data, or a part of them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Part {
     name: String,
     /// Bytes it must have at least; QEMU reads zeros beyond its end.
     len: u64,
+}
+
+/// Why an image is not opened.
+#[derive(Debug)]
+enum Why {
+    /// It cannot be read; the VM's other disks can.
+    Damaged(String),
+    /// The command line must say what is meant, or it is not to be opened at all.
+    Refused(String),
+}
+
+fn damaged(why: impl Into<String>) -> Why {
+    Why::Damaged(why.into())
+}
+
+fn refused(why: &str) -> Why {
+    Why::Refused(why.to_owned())
 }
 
 /// Files of an image, all open, and how QEMU is told to open them.
@@ -100,14 +117,13 @@ impl Follower<'_> {
             if is_descriptor(&read(&opened, 0, 512)?) {
                 return Err(refused(format!("has a part, {name}, that has parts again")));
             }
-            if opened.size_bytes() < *len {
-                return Err(refused(format!("is cut off: its part {name} must have {len} bytes")));
-            }
+            check_len(path, &opened, name, *len)?;
             self.files.push(opened);
         }
-        if let Some(data) = &names.data {
-            let data = self.resolve(path, data)?;
+        if let Some(Part { name, len }) = &names.data {
+            let data = self.resolve(path, name)?;
             let opened = RawDisk::open(self.disk, &data)?;
+            check_len(path, &opened, name, *len)?;
             add(&mut node, "data-file", protocol(&data, &opened)?);
             self.files.push(opened);
         }
@@ -164,6 +180,15 @@ impl Follower<'_> {
     }
 }
 
+/// A file that is cut off would be read as zeros from there on.
+fn check_len(image: &Path, file: &RawDisk, name: &str, len: u64) -> Result<(), SourceError> {
+    if file.size_bytes() < len {
+        let why = format!("is cut off: its part {name} must have {len} bytes");
+        return Err(SourceError::Damaged { location: image.display().to_string(), why });
+    }
+    Ok(())
+}
+
 fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
@@ -195,7 +220,11 @@ fn names_of(file: &RawDisk, format: Format) -> Result<Names, SourceError> {
         // QEMU knows no differences in these, and refuses an image of them.
         Format::Raw | Format::Vhdx => Ok(Names::default()),
     };
-    found.map_err(|why| SourceError::Image { location: file.location().to_owned(), why })
+    let location = file.location().to_owned();
+    found.map_err(|why| match why {
+        Why::Damaged(why) => SourceError::Damaged { location, why },
+        Why::Refused(why) => SourceError::Image { location, why },
+    })
 }
 
 /// Bytes of a file from `offset` on; fewer where it ends before.
@@ -214,12 +243,12 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes_at(bytes, at).map(u32::from_be_bytes)
 }
 
-fn text(bytes: Option<&[u8]>) -> Result<String, String> {
-    let bytes = bytes.ok_or("is damaged: a name reaches beyond its header")?;
-    String::from_utf8(bytes.to_vec()).map_err(|_| "names a file whose name is not valid UTF-8".to_owned())
+fn text(bytes: Option<&[u8]>) -> Result<String, Why> {
+    let bytes = bytes.ok_or_else(|| damaged("is damaged: a name reaches beyond its header"))?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| refused("names a file whose name is not valid UTF-8"))
 }
 
-type Found = Result<Result<Names, String>, SourceError>;
+type Found = Result<Result<Names, Why>, SourceError>;
 
 /// All names are in the first cluster.
 fn qcow2(file: &RawDisk) -> Found {
@@ -227,30 +256,36 @@ fn qcow2(file: &RawDisk) -> Found {
     let cluster_bits = be32(&head, 20).filter(|bits| (9..=21).contains(bits));
     let Some(cluster_bits) = cluster_bits.filter(|_| head.len() == 104 && head.starts_with(b"QFI\xfb"))
     else {
-        return Ok(Err("is damaged: it does not begin like a qcow2 image".to_owned()));
+        return Ok(Err(damaged("is damaged: it does not begin like a qcow2 image")));
     };
     Ok(qcow2_names(&read(file, 0, 1 << cluster_bits)?))
 }
 
-fn qcow2_names(cluster: &[u8]) -> Result<Names, String> {
+fn qcow2_names(cluster: &[u8]) -> Result<Names, Why> {
     const CORRUPT: u64 = 1 << 1;
     const EXTERNAL_DATA: u64 = 1 << 2;
-    let damaged = || "is damaged: its header is cut off".to_owned();
-    let field = |at| be32(cluster, at).ok_or_else(damaged);
-    let field64 = |at| bytes_at(cluster, at).map(u64::from_be_bytes).ok_or_else(damaged);
+    /// Among the features that a program need not know: the file with the data is the whole disk.
+    const RAW_DATA: u64 = 1 << 1;
+    let cut_off = || damaged("is damaged: its header is cut off");
+    let field = |at| be32(cluster, at).ok_or_else(cut_off);
+    let field64 = |at| bytes_at(cluster, at).map(u64::from_be_bytes).ok_or_else(cut_off);
     let version = field(4)?;
     if !(2..=3).contains(&version) {
-        return Err(format!("is a qcow image of version {version}, which cannot be opened"));
+        return Err(refused(&format!("is a qcow image of version {version}, which cannot be opened")));
     }
     if field(32)? != 0 {
-        return Err("is encrypted: only a machine that has the key can read the disk in it; back up the disk as that machine \
-                    sees it, or add --format raw to back up the image as it is"
-            .to_owned());
+        return Err(refused(
+            "is encrypted: only a machine that has the key can read the disk in it; back up the disk as that machine sees it, or \
+             add --format raw to back up the image as it is",
+        ));
     }
     let (backing_at, backing_len) = (field64(8)?, field(16)?);
-    let (features, mut at) = if version == 2 { (0, 72) } else { (field64(72)?, field(100)? as usize) };
+    let (features, others, mut at) =
+        if version == 2 { (0, 0, 72) } else { (field64(72)?, field64(88)?, field(100)? as usize) };
+    // Otherwise it ends with the last cluster that was written.
+    let data_len = if others & RAW_DATA == 0 { 0 } else { field64(24)? };
     if features & CORRUPT != 0 {
-        return Err("is marked as corrupt: repair a copy of it with 'qemu-img check -r all'".to_owned());
+        return Err(damaged("is marked as corrupt: repair a copy of it with 'qemu-img check -r all'"));
     }
     let (mut backing_format, mut data) = (None, None);
     loop {
@@ -260,7 +295,7 @@ fn qcow2_names(cluster: &[u8]) -> Result<Names, String> {
         match kind {
             0 => break,
             0xE279_2ACA => backing_format = Some(text(body)?),
-            0x4441_5441 => data = Some(text(body)?),
+            0x4441_5441 => data = Some(Part { name: text(body)?, len: data_len }),
             _ => {}
         }
         at = at.saturating_add(8).saturating_add(len.saturating_add(7) & !7);
@@ -268,11 +303,11 @@ fn qcow2_names(cluster: &[u8]) -> Result<Names, String> {
     if features & EXTERNAL_DATA == 0 {
         data = None;
     } else if data.is_none() {
-        return Err("keeps its data in another file and does not say in which".to_owned());
+        return Err(refused("keeps its data in another file and does not say in which"));
     }
     let backing = (backing_at != 0)
         .then(|| {
-            let start = usize::try_from(backing_at).map_err(|_| damaged())?;
+            let start = usize::try_from(backing_at).map_err(|_| cut_off())?;
             text(cluster.get(start..).and_then(|rest| rest.get(..backing_len as usize)))
         })
         .transpose()?
@@ -295,10 +330,10 @@ fn vmdk(file: &RawDisk) -> Found {
     } else if head.starts_with(b"# Disk DescriptorFile") {
         (0, file.size_bytes(), true)
     } else {
-        return Ok(Err("is damaged: it does not begin like a VMDK image".to_owned()));
+        return Ok(Err(damaged("is damaged: it does not begin like a VMDK image")));
     };
     if len > DESCRIPTOR_MAX {
-        return Ok(Err(format!("is damaged: its descriptor is {len} bytes long")));
+        return Ok(Err(damaged(format!("is damaged: its descriptor is {len} bytes long"))));
     }
     // Of a descriptor of parts QEMU reads as much as there is, whatever its header says.
     let most = if has_extents { DESCRIPTOR_MAX } else { len.max(DESCRIPTOR_MIN) };
@@ -306,69 +341,97 @@ fn vmdk(file: &RawDisk) -> Found {
     descriptor.truncate(descriptor.iter().position(|byte| *byte == 0).unwrap_or(descriptor.len()));
     let text = String::from_utf8_lossy(&descriptor);
     if has_extents && matches!(text, std::borrow::Cow::Owned(_)) {
-        return Ok(Err("has a descriptor that is not valid UTF-8".to_owned()));
+        return Ok(Err(refused("has a descriptor that is not valid UTF-8")));
     }
     Ok(vmdk_names(&text, has_extents))
 }
 
-/// Words before the name of a part.
-const PART_KINDS: [&str; 5] = ["FLAT", "VMFS", "SPARSE", "VMFSSPARSE", "SESPARSE"];
+/// Kinds of parts that QEMU reads.
+const PART_KINDS: [&[u8]; 5] = [b"FLAT", b"VMFS", b"SPARSE", b"VMFSSPARSE", b"SESPARSE"];
 
-/// QEMU leaves out parts that it does not read, and what follows takes their place.
-fn refuse_left_out(descriptor: &str) -> Result<(), String> {
-    let words: Vec<&str> = descriptor.split_whitespace().collect();
-    for three in words.windows(3) {
-        let [access, sectors, kind] = three else { continue };
-        let kind = kind.split('"').next().unwrap_or_default();
-        let is_part = matches!(*access, "RW" | "RDONLY" | "NOACCESS") && sectors.parse::<u64>().is_ok();
-        if is_part && (*access != "RW" || !PART_KINDS.contains(&kind)) {
-            return Err(format!("has a part {access} {kind}, which cannot be read"));
-        }
-    }
-    Ok(())
-}
-
-/// Finds at least what QEMU finds. QEMU reads parts by `scanf`, to which a line's end is a space like any other: what counts is
-/// a quotation mark after the word for a kind of part.
-fn vmdk_names(descriptor: &str, has_extents: bool) -> Result<Names, String> {
-    /// QEMU cuts off what is longer.
-    const NAME_MAX: usize = 511;
+/// Finds what QEMU finds, as it finds it: it reads the text from each line's beginning by `scanf`, to which a line's end is a
+/// space like any other.
+fn vmdk_names(descriptor: &str, has_extents: bool) -> Result<Names, Why> {
     const PARENT: &str = "parentFileNameHint=\"";
-    let quoted = |at: usize| {
-        descriptor.get(at..).unwrap_or_default().split(['"', '\n', '\r', '\0']).next().unwrap_or_default()
-    };
     let mut names = Names::default();
-    if has_extents {
-        refuse_left_out(descriptor)?;
+    let mut line = descriptor.as_bytes();
+    while has_extents && !line.is_empty() {
+        names.extents.extend(scan_part(line)?);
+        let end = line.iter().position(|byte| *byte == b'\n').map_or(line.len(), |at| at + 1);
+        line = line.get(end..).unwrap_or_default();
     }
-    for (at, _) in descriptor.match_indices('"').filter(|_| has_extents) {
-        let before = descriptor.get(..at).unwrap_or_default().trim_end();
-        if PART_KINDS.iter().any(|kind| before.ends_with(kind)) {
-            let name = quoted(at + 1).to_owned();
-            if name.len() > NAME_MAX {
-                return Err("has a part whose name is too long".to_owned());
-            }
-            let after = descriptor.get(at + 1 + name.len() + 1..).unwrap_or_default();
-            names.extents.push(Part { len: flat_bytes(before, after), name });
-        }
-    }
-    names.backing = descriptor.find(PARENT).map(|at| (quoted(at + PARENT.len()).to_owned(), None));
+    names.backing = descriptor.find(PARENT).and_then(|at| {
+        let hint = descriptor.get(at + PARENT.len()..)?.split(['"', '\n', '\r']).next()?;
+        Some((hint.to_owned(), None))
+    });
     let parent = descriptor.find("parentCID=").and_then(|at| descriptor.get(at + 10..at + 18));
     if names.backing.is_none() && parent.is_some_and(|parent| !parent.eq_ignore_ascii_case("ffffffff")) {
-        return Err("has only the differences to another image and does not say to which".to_owned());
+        return Err(refused("has only the differences to another image and does not say to which"));
     }
     Ok(names)
 }
 
-/// Bytes that a part must have which is told by `RW SECTORS FLAT "…" OFFSET`; 0 for other kinds.
-fn flat_bytes(before: &str, after: &str) -> u64 {
-    let mut words = before.split_whitespace().rev();
-    let (kind, sectors) = (words.next(), words.next().and_then(|word| word.parse::<u64>().ok()));
-    let offset = after.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-    match (kind, sectors) {
-        (Some("FLAT" | "VMFS"), Some(sectors)) => offset.saturating_add(sectors).saturating_mul(512),
-        _ => 0,
+/// Reads `ACCESS SECTORS KIND "NAME" OFFSET` as `scanf("%10s %lld %10s \"%511[^\n\r\"]\" %lld")` does.
+///
+/// # Errors
+/// For a part that QEMU leaves out, so that what follows takes its place, or reads twice.
+fn scan_part(text: &[u8]) -> Result<Option<Part>, Why> {
+    /// QEMU cuts off what is longer.
+    const NAME_MAX: usize = 511;
+    let lead = text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0B);
+    let is_after_blank = lead.clone().any(|byte| *byte == b'\n');
+    let Some((access, rest)) = scan_word(text) else { return Ok(None) };
+    let Some((sectors, rest)) = scan_number(rest) else { return Ok(None) };
+    if !matches!(access, b"RW" | b"RDONLY" | b"NOACCESS") {
+        return Ok(None);
     }
+    if is_after_blank {
+        return Err(refused("has an empty line before a part, which QEMU would take for two"));
+    }
+    let (kind, rest) = scan_word(rest).unwrap_or_default();
+    let quoted = skip_spaces(rest).strip_prefix(b"\"").unwrap_or_default();
+    let len = quoted.iter().position(|byte| matches!(byte, b'\n' | b'\r' | b'"')).unwrap_or(quoted.len());
+    let (name, after) = quoted.split_at_checked(len).unwrap_or_default();
+    if access != b"RW" || sectors <= 0 || name.is_empty() || !PART_KINDS.contains(&kind) {
+        let (access, kind) = (String::from_utf8_lossy(access), String::from_utf8_lossy(kind));
+        return Err(refused(&format!("has a part {access} {kind}, which cannot be read")));
+    }
+    if name.len() > NAME_MAX {
+        return Err(refused("has a part whose name is too long"));
+    }
+    let is_flat = matches!(kind, b"FLAT" | b"VMFS");
+    let offset = after.strip_prefix(b"\"").and_then(scan_number).map_or(0, |(offset, _)| offset);
+    let end = u64::try_from(offset.saturating_add(sectors)).unwrap_or(0);
+    let name = String::from_utf8_lossy(name).into_owned();
+    Ok(Some(Part { name, len: if is_flat { end.saturating_mul(512) } else { 0 } }))
+}
+
+fn skip_spaces(text: &[u8]) -> &[u8] {
+    let len = text.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0x0B).count();
+    text.get(len..).unwrap_or_default()
+}
+
+/// `%10s`
+fn scan_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = skip_spaces(text);
+    let len = text.iter().take(10).take_while(|byte| !(byte.is_ascii_whitespace() || **byte == 0x0B)).count();
+    (len > 0).then(|| text.split_at_checked(len)).flatten()
+}
+
+/// `%lld`, which cannot be larger than it can be.
+fn scan_number(text: &[u8]) -> Option<(i64, &[u8])> {
+    let text = skip_spaces(text);
+    let (is_negative, digits) = match text.split_first() {
+        Some((b'-', rest)) => (true, rest),
+        Some((b'+', rest)) => (false, rest),
+        _ => (false, text),
+    };
+    let len = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = digits.split_at_checked(len).filter(|_| len > 0)?;
+    let value = digits.iter().fold(0_i64, |sum, digit| {
+        sum.saturating_mul(10).saturating_add(i64::from(digit.saturating_sub(b'0')))
+    });
+    Some((if is_negative { -value } else { value }, rest))
 }
 
 /// QEMU reads zeros beyond the end of a VDI.
@@ -378,7 +441,7 @@ fn vdi(file: &RawDisk) -> Found {
     let (data_at, block_bytes, blocks) = (field(344), field(376), field(388));
     let len = block_bytes.saturating_mul(blocks).saturating_add(data_at);
     if file.size_bytes() < len {
-        return Ok(Err(format!("is cut off: it must have {len} bytes")));
+        return Ok(Err(damaged(format!("is cut off: it must have {len} bytes"))));
     }
     Ok(Ok(Names::default()))
 }
@@ -390,16 +453,16 @@ fn vhd(file: &RawDisk) -> Found {
     for at in [0, file.size_bytes().saturating_sub(512)] {
         let footer = read(file, at, 512)?;
         if footer.starts_with(b"conectix") && be32(&footer, 60) == Some(DIFFERENCES) {
-            return Ok(Err(
-                "has only the differences to another image, which cannot be read; merge the two".to_owned()
-            ));
+            return Ok(Err(refused(
+                "has only the differences to another image, which cannot be read; merge the two",
+            )));
         }
     }
     let footer = read(file, file.size_bytes().saturating_sub(512), 512)?;
     let disk = bytes_at(&footer, 48).map_or(0, u64::from_be_bytes);
     let is_fixed = footer.starts_with(b"conectix") && be32(&footer, 60) == Some(FIXED);
     if is_fixed && file.size_bytes() < disk.saturating_add(512) {
-        return Ok(Err(format!("is cut off: its disk has {disk} bytes")));
+        return Ok(Err(damaged(format!("is cut off: its disk has {disk} bytes"))));
     }
     Ok(Ok(Names::default()))
 }

@@ -20,6 +20,9 @@ pub enum SourceError {
     /// An image that is not opened as it is, or a disk that may be one: the command line must say what is meant.
     #[error("{location} {why}")]
     Image { location: String, why: String },
+    /// An image that is not whole: nothing on the command line helps.
+    #[error("{location} {why}")]
+    Damaged { location: String, why: String },
     #[error(
         "reading the image {location} takes qemu-nbd, which is not installed; install the package qemu-utils (Debian, Ubuntu) \
          or qemu-img (Fedora, RHEL, SUSE)"
@@ -65,6 +68,7 @@ impl SourceError {
             | Self::Open { .. }
             | Self::NotADisk { .. }
             | Self::Image { .. }
+            | Self::Damaged { .. }
             | Self::NoProgram { .. }
             | Self::TooLarge { .. } => None,
         }

@@ -155,19 +155,22 @@ impl Format {
     /// The format of an open file or device: an image's only where its name and its bytes agree.
     ///
     /// # Errors
-    /// [`SourceError::Image`] where only one of them says that it is an image.
+    /// [`SourceError::Image`] where only its bytes say that it is an image, [`SourceError::Damaged`] where only its name does.
     pub(super) fn of(path: &Path, disk: &RawDisk) -> Result<Self, SourceError> {
-        let refused = |why| SourceError::Image { location: disk.location().to_owned(), why };
+        let location = disk.location().to_owned();
         let (name, magic) = (Self::of_name(path), Magic::of(disk)?);
         match (name, magic) {
             (None, None) => Ok(Self::Raw),
             (Some(name), Some(Magic { format: Some(format), .. })) if name == format => Ok(format),
-            (_, Some(magic)) => Err(refused(magic.refusal())),
-            (Some(name), None) => Err(refused(format!(
-                "is called an image and does not begin like one of format {0}: it may be damaged or cut off; add \
-                 --format raw if its bytes are those of a disk",
-                name.word()
-            ))),
+            (_, Some(magic)) => Err(SourceError::Image { location, why: magic.refusal() }),
+            (Some(name), None) => {
+                let why = format!(
+                    "is called an image and does not begin like one of format {}: it may be damaged or cut off; add --format raw if \
+                     its bytes are those of a disk",
+                    name.word()
+                );
+                Err(SourceError::Damaged { location, why })
+            }
         }
     }
 }

@@ -20,8 +20,8 @@ pub struct Opening {
 /// Opens what the command line names: an address, a raw file or block device, or an image.
 ///
 /// # Errors
-/// [`SourceError::Open`], [`SourceError::NotADisk`], [`SourceError::Image`], [`SourceError::NoProgram`],
-/// [`SourceError::TooLarge`], or [`SourceError::Argument`] for an address that is none.
+/// [`SourceError::Open`], [`SourceError::NotADisk`], [`SourceError::Image`], [`SourceError::Damaged`],
+/// [`SourceError::NoProgram`], [`SourceError::TooLarge`], or [`SourceError::Argument`] for an address that is none.
 pub fn open(disk: &DiskArgument, opening: Opening) -> Result<Arc<dyn Source>, SourceError> {
     let source: Arc<dyn Source> = match disk.address() {
         Some(address) => Arc::new(open_address(&disk.name, address, opening.format)?),
@@ -181,6 +181,19 @@ mod tests {
         assert_eq!(failed.len(), 1);
         assert!(failed[0].disk == "bad" && failed[0].error.contains("cannot open"), "{failed:?}");
         assert!(matches!(open_each(&[argument("bad")], Opening::default()), Err(SourceError::Open { .. })));
+    }
+
+    #[test]
+    fn a_damaged_image_costs_its_disk_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (good, bad) = (folder.path().join("good.raw"), folder.path().join("bad.qcow2"));
+        std::fs::write(&good, [7; 10]).unwrap();
+        for bytes in [&b""[..], b"QFI\xfb\0\0\0\x03 and no more"] {
+            std::fs::write(&bad, bytes).unwrap();
+            let (opened, failed) = open_each(&[argument(&bad), argument(&good)], Opening::default()).unwrap();
+            assert_eq!((opened.len(), failed.len()), (1, 1));
+            assert!(failed[0].error.contains("damaged"), "{failed:?}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::fail::Failure;
 use super::out;
 use super::progress::Ticker;
-use super::{DataFolder, config_file};
+use super::{DataFolder, PACKAGED_CONFIG, config_file};
 use crate::config::{Resolved, Settings};
 use crate::process;
 use crate::repository::recover::{Needed, Recovered, Recovery, set_aside};
@@ -113,9 +113,10 @@ fn recover(args: &RecoverArgs, resolved: &Resolved, clock: &Arc<dyn Clock>) -> R
     let (parts, Beside { tiers, encryption }) = open_with_all(settings, clock)?;
     // (S13) As soon as it is known what the server needs.
     let bucket = settings.s3.as_deref().filter(|_| brought.is_some() || missing.is_some());
-    // A recovery into a folder of its own, such as a drill, is not that of the packaged server.
-    let named = args.folder.config.clone();
-    let config = named.or_else(|| config_file(None).filter(|_| args.folder.data_dir.is_none()));
+    // A recovery into a folder of its own, such as a drill, is not that of the packaged server; a file that was named is meant.
+    let is_elsewhere = args.folder.data_dir.is_some();
+    let found = || config_file(None).filter(|file| !is_elsewhere || file != Path::new(PACKAGED_CONFIG));
+    let config = args.folder.config.clone().or_else(found);
     let needed = bucket.map(|bucket| Needed::keep(resolved, bucket, encryption.is_none(), config.as_deref()));
     let engine = Engine::assemble(parts)?;
     let audited = engine.audit(&progress)?;

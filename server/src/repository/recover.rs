@@ -26,7 +26,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_volume::{Blob, LocalVolume, Volume, VolumeError};
 
 pub use self::bucket::Brought;
-use self::bucket::{bring, bucket_of, find_missing};
+use self::bucket::{bring, bucket_of, find_missing, refuse_empty};
 pub use self::settings::Needed;
 use super::snapshot::{CATALOG_FILE, cannot, copy_small};
 use super::{BLOBS, catalog_path, encryption, record_path};
@@ -164,6 +164,8 @@ impl Recovery {
         let data_dir = fs::canonicalize(data_dir).map_err(cannot("find", data_dir))?;
         let locks = vec![FolderLock::take(&data_dir)?];
         if unused::is_unused(&data_dir, None, clock) {
+            // A wrong name, or a store that is out of reach, must not cost this server its identity.
+            refuse_empty(settings)?;
             unused::set_aside(&data_dir)?;
         }
         refuse_catalog(&data_dir, "recovery never replaces a catalog; name another --data-dir")?;
@@ -207,6 +209,7 @@ impl Recovery {
             Some((catalog, snapshot)) => (catalog, Some(snapshot)),
             None => (Catalog::create_for(&path, Arc::clone(clock), self.repository)?, None),
         };
+        self.use_certificate(given)?;
         let disabled_tokens = catalog.disable_tokens()?;
         let points = enter_points(&*self.volume, &catalog, progress)?;
         // A point that cannot be read yet may bring it, with its id (P6): a second one would part its VMs from their backups.
@@ -278,7 +281,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Restores from a file, or a folder of `holdfast-server snapshot`, whose certificate comes back as well.
+    /// Restores from a file, or a folder of `holdfast-server snapshot`.
     fn use_given(&self, clock: &Arc<dyn Clock>, given: &Path, path: &Path) -> Result<Restored, ServiceError> {
         let file = if given.is_dir() { given.join(CATALOG_FILE) } else { given.to_owned() };
         let name = file.display().to_string();
@@ -286,14 +289,27 @@ impl Recovery {
         let read =
             |out: &mut dyn io::Write| read_snapshot_blob(Arc::new(blob), &name, Some(self.repository), out);
         let (catalog, header) = self.open_snapshot(clock, path, read)?;
-        if given.is_dir() && !self.data_dir.join(CERTIFICATE_FILE).exists() {
-            let folder = self.data_dir.join("tls");
-            files::create_private_folder(&folder).map_err(cannot("create", &folder))?;
-            for (file, mode) in [(KEY_FILE, files::MODE_SECRET), (CERTIFICATE_FILE, files::MODE_PUBLIC)] {
-                copy_small(&given.join(file), &self.data_dir.join(file), mode)?;
-            }
-        }
         Ok((catalog, (name, header)))
+    }
+
+    /// Brings back the certificate that agents trust, where there is none: that of the server's backup, else that of the unused
+    /// repository that was in the way. Key and certificate belong together: both come or neither, the certificate last.
+    fn use_certificate(&self, given: Option<&Path>) -> Result<(), ServiceError> {
+        let certificate = self.data_dir.join(CERTIFICATE_FILE);
+        if certificate.exists() {
+            return Ok(());
+        }
+        let has_both =
+            |folder: &PathBuf| folder.join(KEY_FILE).exists() && folder.join(CERTIFICATE_FILE).exists();
+        let found = given.map(Path::to_path_buf).filter(has_both);
+        let Some(found) = found.or_else(|| unused::with_certificate(&self.data_dir).filter(has_both)) else {
+            return Ok(());
+        };
+        let folder = self.data_dir.join("tls");
+        files::create_private_folder(&folder).map_err(cannot("create", &folder))?;
+        set_aside(&self.data_dir.join(KEY_FILE))?;
+        copy_small(&found.join(KEY_FILE), &self.data_dir.join(KEY_FILE), files::MODE_SECRET)?;
+        copy_small(&found.join(CERTIFICATE_FILE), &certificate, files::MODE_PUBLIC)
     }
 
     /// Writes a snapshot's catalog to `path` and opens it; only one that is sound, and this repository's, counts.
@@ -407,9 +423,16 @@ pub fn set_aside(path: &Path) -> Result<(), ServiceError> {
     if !path.exists() {
         return Ok(());
     }
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{ASIDE}"));
-    files::rename_durably(path, Path::new(&aside)).map_err(cannot("rename", path))
+    let named = |suffix: String| {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(suffix);
+        PathBuf::from(aside)
+    };
+    let numbered = (2..).map(|number: u32| format!(".{ASIDE}.{number}"));
+    let mut names = std::iter::once(format!(".{ASIDE}")).chain(numbered).map(named);
+    let aside = names.find(|aside| fs::symlink_metadata(aside).is_err());
+    let aside = aside.ok_or_else(|| ServiceError::defect("every name for a file in the way is taken"))?;
+    files::rename_durably(path, &aside).map_err(cannot("rename", path))
 }
 
 /// A file outside of any volume, such as on read-only media.

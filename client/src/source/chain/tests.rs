@@ -164,6 +164,10 @@ fn images_that_would_be_misread_are_refused() {
     assert!(vmdk("RW 1 SPARSE \"again\"\n").contains("has parts again"));
     assert!(vmdk(&" ".repeat(1 << 20)).contains("descriptor is"));
     host.put("short", &[1; 512]);
+    let mut whole = Qcow2 { data: Some("short"), ..Qcow2::default() }.bytes();
+    whole[24..32].copy_from_slice(&513u64.to_be_bytes());
+    whole[88..96].copy_from_slice(&2u64.to_be_bytes());
+    assert!(host.refusal(Format::Qcow2, &whole).contains("cut off"));
     assert!(vmdk("RW 2 FLAT \"short\" 0\n").contains("cut off"));
     assert!(vmdk("RW 1 FLAT \"short\" 1\n").contains("cut off"));
     for left_out in ["RW 2 ZERO\n", "RDONLY 1 FLAT \"short\" 0\n", "RW\n1\nVMFSRDM \"short\"\n"] {
@@ -200,7 +204,14 @@ fn parts_of_a_vmdk_are_found_however_they_are_written() {
     };
     assert_eq!(found("RW 63 FLAT \"a b.vmdk\" 0\nRW 4 VMFSSPARSE \"c\"\n"), ["a b.vmdk", "c"]);
     assert_eq!(found("RW\n63\r\nFLAT\n\"a\r"), ["a"], "as scanf reads it");
-    assert_eq!(found("version=\"1\"\nddb.x = \"lsilogic\"\nRW 1 SPARSE\"a\""), ["a"]);
+    assert_eq!(found("version=\"1\"\nddb.x = \"lsilogic\"\nRW 1 VMFSSPARSE\"a\""), ["a"]);
+    assert_eq!(found("RW +1FLAT \"a\" 0 RW 1 FLAT \"not at a line's beginning\" 0\n"), ["a"]);
+    assert_eq!(found("# RW 1 FLAT \"a comment\" 0\nrw 1 FLAT \"no word of QEMU's\" 0\n"), [""; 0]);
+    let flat = vmdk_names("RW 3FLAT \"a\"\n5\n", true).unwrap().extents;
+    assert_eq!(flat, [Part { name: "a".into(), len: 8 * 512 }]);
+    for twice in ["\nRW 1 FLAT \"a\" 0\n", "x\n \n\tRW 1 SPARSE \"a\"\n"] {
+        assert!(matches!(vmdk_names(twice, true), Err(Why::Refused(why)) if why.contains("empty line")));
+    }
     assert_eq!(vmdk_names("RW 63 SPARSE \"as it was called once\"\n", false).unwrap().extents, []);
 }
 

@@ -26,6 +26,27 @@ use crate::repository::tiers::{
 /// Blobs brought at once: each takes as long as its requests, however small it is, and holds a piece of 1 MiB.
 const FETCH_THREADS: NonZeroUsize = NonZeroUsize::new(32).unwrap();
 
+/// Looks whether the bucket that the settings name can be read and holds anything of a repository.
+///
+/// # Errors
+/// `Unavailable` when it cannot be read; `Invalid` when nothing is there.
+pub(super) fn refuse_empty(settings: &Settings) -> Result<(), ServiceError> {
+    let bucket = open_bucket(settings)?.ok_or_else(|| ServiceError::defect("no bucket is named"))?;
+    match holds_blobs(&*bucket.store) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(holds_nothing(&bucket.location)),
+        Err(error) => Err(unavailable(&bucket.location, &error)),
+    }
+}
+
+fn holds_nothing(location: &str) -> ServiceError {
+    ServiceError::invalid(format!("{location} holds nothing of a repository"))
+}
+
+fn unavailable(location: &str, error: &dyn fmt::Display) -> ServiceError {
+    ServiceError::new(ErrorCode::Unavailable, format!("cannot read {location}: {error}"))
+}
+
 /// Brings what a server made of the bucket alone should have at hand into the folder `blobs`: all but data containers. Nothing is
 /// made here before the bucket was listed.
 ///
@@ -40,9 +61,7 @@ pub(super) fn bring(
     let no_bucket = || ServiceError::defect("no bucket is named");
     let bucket = open_bucket(settings)?.ok_or_else(no_bucket)?;
     let location = bucket.location.clone();
-    let unavailable = |error: &dyn fmt::Display| {
-        ServiceError::new(ErrorCode::Unavailable, format!("cannot read {location}: {error}"))
-    };
+    let unavailable = |error: &dyn fmt::Display| unavailable(&location, error);
     // Anew each time: an earlier try may have been of another place, or know what has gone since.
     let count = make_record(&record_path(&settings.data_dir), &location, |record| {
         let surveyed = survey(&*bucket.store, record).map_err(|error| match error {
@@ -52,7 +71,7 @@ pub(super) fn bring(
         surveyed.map(|count| (count, count > 0))
     })?;
     if count == 0 {
-        return Err(ServiceError::invalid(format!("{location} holds nothing of a repository")));
+        return Err(holds_nothing(&location));
     }
     let local: Arc<dyn Volume> = Arc::new(LocalVolume::open(blobs).map_err(EngineError::from)?);
     let (volume, tiers) =

@@ -263,6 +263,62 @@ fn a_snapshot_without_its_key_is_named_and_the_one_before_it_is_used() {
     assert!(why.contains("data key 7"), "{why}");
 }
 
+/// Writes a certificate with its key that tests can tell by its name.
+fn put_certificate(folder: &Path, name: &str) {
+    fs::create_dir_all(folder.join("tls")).unwrap();
+    for file in [KEY_FILE, CERTIFICATE_FILE] {
+        fs::write(folder.join(file), name).unwrap();
+    }
+}
+
+/// Agents know a server by its certificate.
+#[test]
+fn the_certificate_that_was_set_aside_is_used_where_no_other_comes_back() {
+    let lost = tempfile::tempdir().unwrap();
+    repository(lost.path());
+    put_certificate(lost.path(), "of the lost one");
+    let backup = tempfile::tempdir().unwrap();
+    let backup = backup.path().join("backup");
+    snapshot::write(&resolved(lost.path()), &clock(), &backup, "test").unwrap();
+    let saved = saved(lost.path());
+    let certificate = |given: Option<&Path>, key_is_lost: bool, is_interrupted: bool| {
+        let target = tempfile::tempdir().unwrap();
+        open(target.path()).shutdown().unwrap();
+        put_certificate(target.path(), "put there by hand");
+        if is_interrupted {
+            drop(begin(&saved.path().join(BLOBS), target.path()).unwrap());
+        }
+        if key_is_lost {
+            fs::remove_file(target.path().join(KEY_FILE)).unwrap();
+        }
+        recover(saved.path(), target.path(), given);
+        let read = |file| fs::read_to_string(target.path().join(file)).ok();
+        assert_eq!(read(KEY_FILE), read(CERTIFICATE_FILE), "they belong together");
+        read(CERTIFICATE_FILE)
+    };
+    for is_interrupted in [false, true] {
+        assert_eq!(certificate(None, false, is_interrupted).as_deref(), Some("put there by hand"));
+        assert_eq!(certificate(Some(&backup), false, is_interrupted).as_deref(), Some("of the lost one"));
+    }
+    assert_eq!(certificate(None, true, false), None, "a certificate without its key is of no use");
+    fs::remove_file(backup.join(KEY_FILE)).unwrap();
+    assert_eq!(certificate(Some(&backup), false, false).as_deref(), Some("put there by hand"));
+}
+
+#[test]
+fn what_was_set_aside_once_is_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("admin.token");
+    for text in ["one", "two", "three"] {
+        fs::write(&path, text).unwrap();
+        set_aside(&path).unwrap();
+    }
+    let read = |suffix: &str| {
+        fs::read_to_string(folder.path().join(format!("admin.token.before-recovery{suffix}"))).unwrap()
+    };
+    assert_eq!([read(""), read(".2"), read(".3")], ["one", "two", "three"]);
+}
+
 /// As a package's first start leaves it, with the first administrator's token.
 #[test]
 fn a_repository_that_was_never_used_is_set_aside() {
@@ -274,6 +330,7 @@ fn a_repository_that_was_never_used_is_set_aside() {
     create_token(fresh.catalog(), 9, "admin");
     fresh.shutdown().unwrap();
     drop(fresh);
+    fs::write(target.path().join("tiers.db"), "what lies in the bucket of the unused one").unwrap();
     // What an administrator put there for the recovery, and what a file system keeps.
     fs::write(target.path().join("repository.key"), "the only one").unwrap();
     fs::create_dir(target.path().join("lost+found")).unwrap();
@@ -281,8 +338,9 @@ fn a_repository_that_was_never_used_is_set_aside() {
     assert_eq!(recovery.repository, id);
     drop(recovery);
     let aside = target.path().join("unused-repository");
+    assert!(!target.path().join("tiers.db").exists());
+    fs::remove_file(aside.join("tiers.db")).unwrap();
     assert_eq!(open(&aside).repository_id(), unused, "nothing of it is lost");
-
     assert!(target.path().join("repository.key").exists() && target.path().join("lost+found").exists());
 
     // A catalog may be older than its volume.

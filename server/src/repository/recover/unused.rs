@@ -11,6 +11,7 @@ use crate::error::ServiceError;
 use crate::files;
 use crate::repository::snapshot::cannot;
 use crate::repository::{BLOBS, is_repository, open_beside};
+use crate::tls::CERTIFICATE_FILE;
 
 /// Folder below the data folder; a number follows where there is one already.
 const ASIDE_FOLDER: &str = "unused-repository";
@@ -19,11 +20,15 @@ const CATALOG: &str = "catalog.db";
 
 /// What a first start makes, in the order of moving. The catalog goes last: it is what says, after a crash, that the rest is
 /// to be moved. Nothing else is touched: a key or a kit that was put there for the recovery, `lost+found`.
-const MADE: [&str; 8] = [
+const MADE: [&str; 11] = [
     BLOBS,
     "tls",
     "settings.toml",
     "admin.token",
+    // What lies in its own bucket is not what lies in that of the recovered one.
+    "tiers.db-shm",
+    "tiers.db-wal",
+    "tiers.db",
     "catalog.room",
     "catalog.db-shm",
     "catalog.db-wal",
@@ -79,9 +84,21 @@ pub(super) fn set_aside(data_dir: &Path) -> Result<(), ServiceError> {
     Ok(())
 }
 
+/// The folder that was set aside last and has a certificate: someone may have put it there for the recovery, or agents may have
+/// been told its fingerprint.
+pub(super) fn with_certificate(data_dir: &Path) -> Option<PathBuf> {
+    asides(data_dir)
+        .take_while(|path| path.exists())
+        .filter(|path| path.join(CERTIFICATE_FILE).exists())
+        .last()
+}
+
 /// The first that is free, or that an earlier try did not complete.
 fn aside_folder(data_dir: &Path) -> PathBuf {
-    let names = (2..).map(|number: u32| format!("{ASIDE_FOLDER}.{number}"));
-    let mut names = std::iter::once(ASIDE_FOLDER.to_owned()).chain(names).map(|name| data_dir.join(name));
-    names.find(|path| !path.join(CATALOG).exists()).unwrap_or_else(|| data_dir.join(ASIDE_FOLDER))
+    asides(data_dir).find(|path| !path.join(CATALOG).exists()).unwrap_or_else(|| data_dir.join(ASIDE_FOLDER))
+}
+
+fn asides(data_dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let numbered = (2..).map(|number: u32| format!("{ASIDE_FOLDER}.{number}"));
+    std::iter::once(ASIDE_FOLDER.to_owned()).chain(numbered).map(|name| data_dir.join(name))
 }

@@ -82,6 +82,17 @@ touch /var/lib/holdfast/DELETE-ON-PURGE
 dpkg --purge holdfast-server
 test ! -e /var/lib/holdfast
 
+# A volume elsewhere stays, and is named.
+dpkg --install /packages/second/holdfast-server_*.deb
+mkdir /elsewhere
+touch /elsewhere/container
+ln -s /elsewhere /var/lib/holdfast/blobs
+touch /var/lib/holdfast/DELETE-ON-PURGE
+dpkg --purge holdfast-server > /tmp/purge.log
+grep -q 'rm -r /elsewhere' /tmp/purge.log
+test ! -e /var/lib/holdfast
+test -f /elsewhere/container
+
 # Without a repository nothing stays.
 dpkg --install /packages/second/holdfast-server_*.deb
 dpkg --purge holdfast-server
