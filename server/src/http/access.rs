@@ -1,7 +1,7 @@
 //! Rights of callers: one table for the check, the OpenAPI document and the tests.
 //!
 //! Invariants:
-//! * A route that is not in [`endpoints::ENDPOINTS`] is refused for every caller (H1): the check comes before the handler,
+//! * A route that is not in the table of routes is refused for every caller (H1): the check comes before the handler,
 //!   and it refuses what the table does not contain.
 //! * With a cookie, a request that may change something is checked for its origin (H3), see
 //!   [`csrf`](crate::auth::login).
@@ -13,7 +13,6 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use holdfast_engine::catalog::token::Action;
 use holdfast_engine::ids::TokenId;
 use holdfast_proto::ErrorCode;
 use holdfast_proto::api::PREFIX;
@@ -69,7 +68,7 @@ pub(crate) struct Secret;
 
 /// Around every route of the API.
 pub(super) async fn check(
-    State((state, audience)): State<(HttpState, Audience)>,
+    State((state, audience, endpoints)): State<(HttpState, Audience, &'static [Endpoint])>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -77,9 +76,9 @@ pub(super) async fn check(
     let Some(path) = matched.and_then(|path| path.strip_prefix(PREFIX)).map(str::to_owned) else {
         return ServiceError::defect(format!("{matched:?} is not a route below {PREFIX}")).into_response();
     };
-    let endpoint = match endpoint(request.method().as_str(), &path) {
+    let endpoint = match endpoint(endpoints, request.method().as_str(), &path) {
         Some(endpoint) => endpoint,
-        None => return wrong_method(&path).into_response(),
+        None => return wrong_method(endpoints, &path).into_response(),
     };
     let mut slot = None;
     if endpoint.access != Access::Open {
@@ -163,8 +162,8 @@ async fn note_refusal(state: &HttpState, endpoint: &'static Endpoint, caller: Ca
 }
 
 /// A path that is not in the table is a defect; one that is has other methods.
-fn wrong_method(path: &str) -> Problem {
-    let allowed = methods(path).collect::<Vec<_>>().join(", ");
+fn wrong_method(endpoints: &[Endpoint], path: &str) -> Problem {
+    let allowed = methods(endpoints, path).collect::<Vec<_>>().join(", ");
     if allowed.is_empty() {
         return ServiceError::defect(format!("{path} has no access rule")).into();
     }
@@ -225,11 +224,11 @@ pub(super) fn bytes<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> 
 }
 
 /// One method of one path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) method: &'static str,
     /// Below [`PREFIX`].
-    pub(crate) path: &'static str,
+    pub(crate) path: String,
     pub(crate) access: Access,
 }
 
@@ -240,113 +239,16 @@ impl Endpoint {
     }
 }
 
-const fn get(path: &'static str, access: Access) -> Endpoint {
-    Endpoint { method: "GET", path, access }
-}
-
-const fn post(path: &'static str, access: Access) -> Endpoint {
-    Endpoint { method: "POST", path, access }
-}
-
-const fn put(path: &'static str, access: Access) -> Endpoint {
-    Endpoint { method: "PUT", path, access }
-}
-
-const fn delete(path: &'static str, access: Access) -> Endpoint {
-    Endpoint { method: "DELETE", path, access }
-}
-
-const CATALOG: Access = Access::May(Action::Catalog);
-/// Reading restore points back: within the token's namespaces, and of VMs whose contents it may have.
-const READ_BACK: Access = Access::May(Action::ReadBack);
-/// Writing restore points of the token's namespaces.
-const BACKUP: Access = Access::May(Action::Backup);
-const REPORT: Access = Access::May(Action::Report);
-const OPERATE: Access = Access::Whole(Action::Operate);
-/// Long work on everything.
-const OPERATE_ALL: Access = Access::EveryVm(Action::Operate);
-/// Running it within the token's namespaces.
-const OPERATE_THERE: Access = Access::May(Action::Operate);
-/// Administrators: what is kept and what goes.
-const RETAIN: Access = Access::May(Action::Retain);
-/// Administrators: access, and what namespaces may take.
-const TOKENS: Access = Access::May(Action::ManageTokens);
-
-/// Everything below [`PREFIX`].
-pub(crate) const ENDPOINTS: &[Endpoint] = &[
-    post("/login", Access::Open),
-    post("/join", Access::Open),
-    get("/openapi.json", Access::Open),
-    post("/logout", Access::Any),
-    get("/session", Access::Any),
-    get("/server", Access::Any),
-    get("/namespaces", CATALOG),
-    put("/namespaces/{name}/quota", TOKENS),
-    get("/vms", CATALOG),
-    get("/vms/{namespace}/{vm}", CATALOG),
-    post("/vms/{namespace}/{vm}/owner", OPERATE_THERE),
-    get("/disks", CATALOG),
-    get("/jobs", CATALOG),
-    get("/backups", CATALOG),
-    get("/backups/{id}", CATALOG),
-    get("/backups/{id}/thaw", READ_BACK),
-    post("/backups/{id}/thaw", READ_BACK),
-    get("/backups/{id}/thaw/{task}", READ_BACK),
-    post("/backups/{id}/verifications", READ_BACK),
-    post("/backups/{id}/false-chunks", BACKUP),
-    get("/damage", CATALOG),
-    get("/runs", REPORT),
-    get("/attribution", REPORT),
-    get("/attribution/history", REPORT),
-    get("/details", REPORT),
-    get("/details/totals", REPORT),
-    get("/details/{id}", REPORT),
-    get("/totals", REPORT),
-    get("/findings", REPORT),
-    get("/series", REPORT),
-    get("/capacity", Access::Whole(Action::Report)),
-    get("/activity", REPORT),
-    get("/activity/events", REPORT),
-    get("/storage", OPERATE),
-    get("/storage/statistics", OPERATE),
-    get("/tiers", OPERATE),
-    get("/tokens", TOKENS),
-    post("/tokens", TOKENS),
-    delete("/tokens/{id}", TOKENS),
-    get("/audit", TOKENS),
-    get("/tasks", OPERATE_ALL),
-    post("/tasks", OPERATE_ALL),
-    get("/tasks/{id}", OPERATE_ALL),
-    post("/tasks/{id}/pause", OPERATE_ALL),
-    post("/tasks/{id}/resume", OPERATE_ALL),
-    post("/tasks/{id}/cancel", OPERATE_ALL),
-    get("/schedules", OPERATE),
-    put("/schedules/{kind}", OPERATE_ALL),
-    post("/restore-points/freed", OPERATE_THERE),
-    post("/restore-points/delete", RETAIN),
-    // A dry run; deleting asks for more.
-    post("/restore-points/forget", OPERATE_THERE),
-    post("/restore-points/lock", RETAIN),
-    post("/restore-points/hold", RETAIN),
-    post("/restore-points/release", RETAIN),
-    get("/policies", CATALOG),
-    post("/policies", RETAIN),
-    put("/policies/{id}", RETAIN),
-    delete("/policies/{id}", RETAIN),
-    post("/policies/simulate", OPERATE_THERE),
-    post("/policies/{id}/run", OPERATE_THERE),
-];
-
 /// The methods of a path as the router knows it.
-fn methods(path: &str) -> impl Iterator<Item = &'static str> {
-    ENDPOINTS.iter().filter(move |endpoint| endpoint.path == path).flat_map(|endpoint| {
+fn methods(endpoints: &[Endpoint], path: &str) -> impl Iterator<Item = &'static str> {
+    endpoints.iter().filter(move |endpoint| endpoint.path == path).flat_map(|endpoint| {
         // The router answers HEAD wherever it answers GET.
         [Some(endpoint.method), (endpoint.method == "GET").then_some("HEAD")].into_iter().flatten()
     })
 }
 
 /// The endpoint of a method and a path as the router knows it.
-pub(crate) fn endpoint(method: &str, path: &str) -> Option<&'static Endpoint> {
+pub(super) fn endpoint<'a>(endpoints: &'a [Endpoint], method: &str, path: &str) -> Option<&'a Endpoint> {
     let method = if method == "HEAD" { "GET" } else { method };
-    ENDPOINTS.iter().find(|endpoint| endpoint.method == method && endpoint.path == path)
+    endpoints.iter().find(|endpoint| endpoint.method == method && endpoint.path == path)
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `mod.rs` | the service: its state, the headers of every answer |
 //! | `bounds` | every bound, with the arithmetic |
-//! | `access` | who may ask for what: one table and its check |
+//! | `access` | who may ask for what: the check of the table of routes |
 //! | `rest/` | the REST API, one file a resource |
 //! | `slots` | how many requests at once; logins that are not complete |
 //! | `download` | tables of any length |
@@ -27,7 +27,7 @@ mod metrics;
 mod ndjson;
 pub mod problem;
 mod query;
-mod rest;
+pub(crate) mod rest;
 mod slots;
 mod storage_cache;
 mod ui;
@@ -110,7 +110,8 @@ where
 }
 
 fn api(state: &HttpState, audience: Audience) -> Router<HttpState> {
-    rest::router(audience).layer(from_fn_with_state((state.clone(), audience), access::check)).layer(
+    let rights = (state.clone(), audience, rest::endpoints());
+    rest::router(audience).layer(from_fn_with_state(rights, access::check)).layer(
         CompressionLayer::new().gzip(true).compress_when(
             SizeAbove::new(COMPRESS_ABOVE_BYTES)
                 .and(NotForContentType::SSE)

@@ -136,7 +136,7 @@ impl Recovery {
             ))
         })?;
         encryption::refuse_plain(&local, &volume, &data_dir, repository)?;
-        let bucket = bucket_of(&*local, repository, settings)?;
+        let bucket = bucket_of(&*local, repository, settings, !is_unused)?;
         if is_unused {
             unused::set_aside(&data_dir)?;
         }

@@ -45,12 +45,13 @@ pub(super) async fn openapi() -> Result<Response, ServiceError> {
 /// The whole document.
 pub(super) fn document() -> Result<Value, serde_json::Error> {
     let mut document = serde_json::to_value(super::routes().into_openapi())?;
+    let endpoints = super::endpoints();
     if let Some(paths) = document.get_mut("paths").and_then(Value::as_object_mut) {
         for (path, methods) in paths {
             let below = path.strip_prefix(PREFIX).unwrap_or(path);
             for (method, operation) in methods.as_object_mut().into_iter().flatten() {
                 if let (Some(endpoint), Some(operation)) =
-                    (endpoint(&method.to_uppercase(), below), operation.as_object_mut())
+                    (endpoint(endpoints, &method.to_uppercase(), below), operation.as_object_mut())
                 {
                     complete(operation, endpoint);
                 }

@@ -88,7 +88,7 @@ pub(super) fn bring(
 }
 
 /// The bucket of the settings, if they name one, for a recovery of `repository` from the volume `local`. Nothing is made here:
-/// a wrong name must not become that of this data folder's copies.
+/// a wrong name must not become that of this data folder's copies. `has_record`: a record in the data folder is of the volume.
 ///
 /// # Errors
 /// `Unavailable` when it cannot be asked; `Invalid` when it holds nothing of a repository, or another's, or when the settings
@@ -97,9 +97,10 @@ pub(super) fn bucket_of(
     local: &dyn Volume,
     repository: RepositoryId,
     settings: &Settings,
+    has_record: bool,
 ) -> Result<Option<Bucket>, ServiceError> {
     let Some(bucket) = open_bucket(settings)? else {
-        let is_known = Record::is_at(&record_path(&settings.data_dir)).map_err(record_error)?;
+        let is_known = has_record && Record::is_at(&record_path(&settings.data_dir)).map_err(record_error)?;
         return if is_known || !lies_in_part_there(local)? { Ok(None) } else { Err(needs_its_bucket()) };
     };
     let (location, without) = (&bucket.location, without(local)?);
