@@ -20,10 +20,7 @@ pub enum SourceError {
     /// An image that is not opened as it is, or a disk that may be one: the command line must say what is meant.
     #[error("{location} {why}")]
     Image { location: String, why: String },
-    #[error(
-        "reading the image {location} takes qemu-nbd, which is not installed; install the package qemu-utils (Debian, Ubuntu) \
-         or qemu-img (Fedora, RHEL, SUSE)"
-    )]
+    #[error("reading the image {location} takes qemu-nbd, which is not installed; {PACKAGE}", PACKAGE = super::qemu::PACKAGE)]
     NoProgram { location: String },
     #[error("{location} is {size_bytes} bytes long; the largest supported disk has {DISK_MAX_BYTES} bytes")]
     TooLarge { location: String, size_bytes: u64 },
