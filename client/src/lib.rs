@@ -13,6 +13,7 @@ pub mod connect;
 pub mod end_to_end;
 pub mod error;
 pub mod estimate;
+mod point_name;
 mod pool;
 pub mod progress;
 pub mod repository;

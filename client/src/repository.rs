@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use holdfast_proto::ErrorCode;
 use holdfast_proto::api::{
     Backup, ConfirmedDigests, DetailBatch, DetailRow, FalseChunk, FalseChunks, Keyset, RegionsSentAgain,
     VerificationReport,
 };
 use holdfast_proto::limits::{FALSE_CHUNKS_MAX, FALSE_DIGESTS_MAX, VERIFICATION_DETAIL_MAX_BYTES};
+use holdfast_proto::when::timestamp;
 use serde::Serialize;
 
 use crate::connect::Connection;
 use crate::error::ClientError;
+use crate::point_name::{PointName, When};
 
 /// Backups of one answer: the server's limit.
 const PAGE: &str = "1000";
@@ -42,20 +45,99 @@ pub async fn list_backups(
     Err(ClientError::Protocol("a list of backups that does not end".to_owned()))
 }
 
-/// One backup, by id, by an unambiguous prefix of it, or `latest` of a VM.
+/// One backup, by id, by an unambiguous prefix of it, `latest` of a VM, or `VM@WHEN`.
 ///
 /// # Errors
-/// [`ClientError::Refused`] when none or several match.
+/// [`ClientError::Refused`] when none or several match; [`ClientError::Usage`] for what names none.
 pub async fn get_backup(
     connection: &Connection,
     namespace: &str,
     backup: &str,
     vm: &str,
 ) -> Result<Backup, ClientError> {
-    if backup.is_empty() {
-        return Err(ClientError::Usage("the id of the restore point is empty".to_owned()));
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let (vm, when) = match PointName::parse(backup, now_ms).map_err(ClientError::Usage)? {
+        PointName::Known(id) => return known(connection, namespace, id, vm).await,
+        PointName::OfVm { vm: named, when } if vm.is_empty() || vm == named => (named, when),
+        PointName::OfVm { vm: named, .. } => {
+            let why = format!("{backup:?} names VM {named:?}, and --vm names {vm:?}; leave one out");
+            return Err(ClientError::Usage(why));
+        }
+    };
+    // Also says which namespace is meant where none is named, and that there is no such VM.
+    let latest = known(connection, namespace, LATEST, vm).await?;
+    let (since, until) = match when {
+        When::Latest => return Ok(latest),
+        When::Day { start_ms, end_ms } => (Some(start_ms), end_ms),
+        When::At(ms) => (None, ms.saturating_add(1)),
+    };
+    let (until, namespace) = (timestamp(until), latest.namespace.as_str());
+    let mut parameters = vec![("namespace", namespace), ("vm", vm), ("until", &until), ("page_size", "1")];
+    let since = since.map(timestamp);
+    parameters.extend(since.as_deref().map(|since| ("since", since)));
+    let page: Keyset<Backup> = connection.api().get(&["backups"], &parameters).await?;
+    match page.items.into_iter().next() {
+        Some(found) => Ok(found),
+        None => Err(none_then(&list_backups(connection, namespace, vm, "").await?, vm, when)),
     }
-    connection.api().get(&["backups", backup], &[("namespace", namespace), ("vm", vm)]).await
+}
+
+/// Word for the newest backup of a VM.
+const LATEST: &str = "latest";
+
+/// The backup that the server knows by this name.
+async fn known(
+    connection: &Connection,
+    namespace: &str,
+    name: &str,
+    vm: &str,
+) -> Result<Backup, ClientError> {
+    connection.api().get(&["backups", name], &[("namespace", namespace), ("vm", vm)]).await
+}
+
+/// Returns names that the server knows: those that are `VM@WHEN` become ids, the others stay.
+///
+/// # Errors
+/// The errors of [`get_backup`].
+pub async fn known_names(
+    connection: &Connection,
+    namespace: &str,
+    names: &[String],
+    vm: &str,
+) -> Result<Vec<String>, ClientError> {
+    let mut known = Vec::with_capacity(names.len());
+    for name in names {
+        let is_known = !name.contains('@');
+        known.push(if is_known {
+            name.clone()
+        } else {
+            get_backup(connection, namespace, name, vm).await?.id
+        });
+    }
+    Ok(known)
+}
+
+/// No restore point of `vm` is of that time: the error names the nearest of `all`, which are in order, newest first.
+fn none_then(all: &[Backup], vm: &str, when: When) -> ClientError {
+    let (what, start_ms) = match when {
+        When::Latest => ("at all".to_owned(), 0),
+        When::Day { start_ms, .. } => {
+            (format!("of {}", timestamp(start_ms).get(..10).unwrap_or_default()), start_ms)
+        }
+        When::At(ms) => (format!("of {} or before", timestamp(ms)), ms),
+    };
+    let before = all.iter().find(|backup| backup.started.unix_ms < start_ms);
+    let after = all.iter().rfind(|backup| backup.started.unix_ms >= start_ms);
+    let nearest = before.into_iter().chain(after);
+    let nearest: Vec<String> =
+        nearest.map(|backup| format!("{} of {}", backup.id, timestamp(backup.started.unix_ms))).collect();
+    let nearest = match nearest.as_slice() {
+        [] => "it has none in this namespace".to_owned(),
+        [one] => format!("the nearest is {one}"),
+        several => format!("the nearest are {}", several.join(" and ")),
+    };
+    let message = format!("VM {vm:?} has no restore point {what}; {nearest}");
+    ClientError::Refused { code: ErrorCode::NotFound, passes: false, message }
 }
 
 /// The answer to a report.
@@ -116,4 +198,30 @@ pub async fn report_chunks(
         told += u64::from(regions);
     }
     Ok(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_proto::api::Time;
+
+    use super::*;
+
+    #[test]
+    fn where_there_is_none_the_nearest_are_named() {
+        let backup = |id: &str, started_ms| Backup {
+            id: id.into(),
+            started: Time::new(started_ms),
+            ..Backup::default()
+        };
+        let day = 86_400_000;
+        let all = [backup("C", 9 * day + 5), backup("B", 4 * day), backup("A", day)];
+        let said = |all: &[Backup], when| none_then(all, "web", when).to_string();
+        let of_day = |n| When::Day { start_ms: n * day, end_ms: (n + 1) * day };
+        let text = said(&all, of_day(6));
+        assert!(text.contains("of 1970-01-07; the nearest are B of 1970-01-05T"), "{text}");
+        assert!(text.contains(" and C of 1970-01-10T"), "{text}");
+        let text = said(&all, When::At(5));
+        assert!(text.ends_with("the nearest is A of 1970-01-02T00:00:00.000Z"), "{text}");
+        assert!(said(&[], of_day(6)).ends_with("it has none in this namespace"));
+    }
 }

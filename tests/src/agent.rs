@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -56,13 +56,7 @@ impl Agent {
     /// # Panics
     /// When it cannot be run.
     pub fn run(&self, args: &[&str]) -> Ran {
-        let output = self.command(args).output().expect("holdfast can be run");
-        Ran {
-            what: args.join(" "),
-            code: output.status.code(),
-            stdout: output.stdout,
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        Ran::of(&args.join(" "), self.command(args).output().expect("holdfast can be run"))
     }
 
     /// Runs `holdfast backup --vm VM PATH…`, which must succeed.
@@ -169,6 +163,16 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// What came of the command `what`.
+    pub fn of(what: &str, output: Output) -> Self {
+        Self {
+            what: what.to_owned(),
+            code: output.status.code(),
+            stdout: output.stdout,
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// Returns true if it succeeded.
     ///
     /// # Panics

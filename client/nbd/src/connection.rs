@@ -9,8 +9,8 @@ use crate::error::{NbdError, printable};
 use crate::handshake::{Agreed, negotiate};
 use crate::stream::{Stream, Timed};
 use crate::wire::{
-    CHUNK_MAGIC, DESCRIPTORS_MAX, Request, SIMPLE_REPLY_MAGIC, STATE_ZERO, TEXT_MAX, chunk, command,
-    read_u16, read_u32, read_u64,
+    CHUNK_MAGIC, DESCRIPTORS_MAX, Request, SEND_FLUSH, SEND_FUA, SIMPLE_REPLY_MAGIC, STATE_ZERO, TEXT_MAX,
+    chunk, command, read_u16, read_u32, read_u64,
 };
 
 /// A whole request may take this long: storage that hangs for minutes is told from storage that is gone.
@@ -185,15 +185,73 @@ impl Connection {
         Ok(extents)
     }
 
+    /// Writes bytes, whole blocks within the export, and no more than one request may carry.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), NbdError> {
+        let flags = self.write_flags();
+        self.begin(command::WRITE, flags, offset, bytes.len() as u64)?;
+        self.stream.write_all(bytes)?;
+        self.stream.flush()?;
+        self.done()
+    }
+
+    /// Makes whole blocks within the export zero; the server may make them a hole. For a server with `SEND_WRITE_ZEROES`.
+    pub(crate) fn write_zeroes(&mut self, offset: u64, len: u64) -> Result<(), NbdError> {
+        self.request(command::WRITE_ZEROES, self.write_flags(), offset, len)?;
+        self.done()
+    }
+
+    /// Makes durable what was answered before, on any connection. For a server with `SEND_FLUSH`.
+    pub(crate) fn flush(&mut self) -> Result<(), NbdError> {
+        self.send(command::FLUSH, 0, 0, 0)?;
+        self.stream.flush()?;
+        self.done()
+    }
+
+    /// Where a server knows no flush, each write is to be durable by itself, if it knows that.
+    const fn write_flags(&self) -> u16 {
+        if self.agreed.flags & (SEND_FLUSH | SEND_FUA) == SEND_FUA { command::FUA } else { 0 }
+    }
+
+    /// Reads the reply to a request that is answered without data.
+    fn done(&mut self) -> Result<(), NbdError> {
+        let mut failure = None;
+        loop {
+            let (done, kind, len) = match self.head()? {
+                Head::Simple { error: 0 } if failure.is_none() => return Ok(()),
+                Head::Simple { error } => return Err(answered(error, "")),
+                Head::Chunk { .. } if !self.agreed.structured => {
+                    return Err(NbdError::violation("a chunk, which was not agreed on"));
+                }
+                Head::Chunk { done, kind, len } => (done, kind, len),
+            };
+            match kind {
+                chunk::NONE => none(done, len)?,
+                kind => failure = failure.or(Some(self.error_chunk(kind, len)?)),
+            }
+            if done {
+                return failure.map_or(Ok(()), Err);
+            }
+        }
+    }
+
     fn request(&mut self, command: u16, flags: u16, offset: u64, len: u64) -> Result<(), NbdError> {
+        self.begin(command, flags, offset, len)?;
+        Ok(self.stream.flush()?)
+    }
+
+    /// Sends a request about bytes of the export; a payload may follow.
+    fn begin(&mut self, command: u16, flags: u16, offset: u64, len: u64) -> Result<(), NbdError> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.agreed.size_bytes);
         let len = u32::try_from(len).ok().filter(|len| inside && *len > 0);
         let len = len.ok_or(NbdError::PastEnd(self.agreed.size_bytes))?;
+        self.send(command, flags, offset, len)
+    }
+
+    fn send(&mut self, command: u16, flags: u16, offset: u64, len: u32) -> Result<(), NbdError> {
         self.cookie += 1;
         self.stream.allow(self.timeout);
         let request = Request { flags, command, cookie: self.cookie, offset, len };
-        self.stream.write_all(&request.encode())?;
-        Ok(self.stream.flush()?)
+        Ok(self.stream.write_all(&request.encode())?)
     }
 
     fn head(&mut self) -> Result<Head, NbdError> {

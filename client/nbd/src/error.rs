@@ -1,8 +1,8 @@
-//! Why a disk cannot be read over NBD.
+//! Why a disk cannot be read or written over NBD.
 
 use std::io;
 
-/// Why an export cannot be opened, or can no longer be read.
+/// Why an export cannot be opened, or can no longer be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
     /// An address that cannot be followed.

@@ -1,4 +1,4 @@
-//! An export, read by many threads over a few connections.
+//! An export, read and written by many threads over a few connections.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::connection::{Connection, Extent};
 use crate::error::NbdError;
 use crate::handshake::Agreed;
-use crate::wire::CAN_MULTI_CONN;
+use crate::wire::{CAN_MULTI_CONN, READ_ONLY, SEND_FLUSH, SEND_WRITE_ZEROES};
 
 /// Connections at most. More make `qemu-nbd`, one thread, no faster.
 pub const CONNECTIONS_MAX: usize = 4;
@@ -22,10 +22,17 @@ const FAR_BYTES: u64 = 1 << 30;
 /// Extents collected over several answers: four times what 64 MiB in blocks of 4 KiB have, 1 MiB of memory.
 const EXTENTS_MAX: usize = 1 << 16;
 
-/// An export whose bytes can be read.
+/// Zeros asked for at a time: what a server that has to write them writes within a request's deadline.
+const ZEROES_MAX: u64 = 64 << 20;
+/// Zeros sent at a time to a server that makes none itself.
+const ZEROS_BYTES: u64 = 1 << 20;
+
+/// An export whose bytes can be read, and written if the server allows it.
 #[derive(Debug)]
 pub struct Export {
     agreed: Agreed,
+    /// Held while a part of a block is changed: another part of the same block may be another thread's.
+    part: Mutex<()>,
     connections: Mutex<Connections>,
     returned: Condvar,
 }
@@ -56,7 +63,13 @@ impl Export {
 
     pub(crate) fn over(agreed: Agreed, idle: Vec<Connection>) -> Self {
         let open = idle.len();
-        Self { agreed, connections: Mutex::new(Connections { idle, open }), returned: Condvar::new() }
+        let connections = Mutex::new(Connections { idle, open });
+        Self { agreed, part: Mutex::new(()), connections, returned: Condvar::new() }
+    }
+
+    /// Returns true if the server takes no writes.
+    pub const fn is_read_only(&self) -> bool {
+        self.agreed.flags & READ_ONLY != 0
     }
 
     /// Size in bytes.
@@ -137,6 +150,95 @@ impl Export {
         Ok(extents)
     }
 
+    /// Writes bytes at `offset`, of any alignment: of a block that is not written as a whole the rest is read first. Ranges
+    /// that several threads write at once must not overlap.
+    ///
+    /// # Errors
+    /// [`NbdError::PastEnd`] when the export has no room for them; any other when they cannot be written, and then some of
+    /// them may be.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), NbdError> {
+        self.end(offset, bytes.len() as u64)?;
+        let block = u64::from(self.agreed.min_block);
+        let most = u64::from(self.agreed.payload_max) / block * block;
+        let (mut rest, mut at) = (bytes, offset);
+        while !rest.is_empty() {
+            let in_block = at % block;
+            let len = rest.len() as u64;
+            let (part, after) = if in_block == 0 && len >= block {
+                split(rest, (len / block * block).min(most))
+            } else {
+                split(rest, len.min(block - in_block))
+            };
+            if in_block == 0 && part.len() as u64 >= block {
+                self.with(|connection| connection.write(at, part))?;
+            } else {
+                self.write_part(at - in_block, in_block, part)?;
+            }
+            at += part.len() as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// The end of a range, which must be within the export.
+    fn end(&self, offset: u64, len: u64) -> Result<u64, NbdError> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.size_bytes());
+        end.ok_or(NbdError::PastEnd(self.size_bytes()))
+    }
+
+    /// Writes bytes of the block at `start`, `skipped` bytes after its beginning.
+    fn write_part(&self, start: u64, skipped: u64, bytes: &[u8]) -> Result<(), NbdError> {
+        let _held = self.part.lock();
+        let mut whole = vec![0; self.agreed.min_block as usize];
+        self.read_at(start, &mut whole)?;
+        let skipped = usize::try_from(skipped).map_err(|_| NbdError::Lost)?;
+        whole.iter_mut().skip(skipped).zip(bytes).for_each(|(to, from)| *to = *from);
+        self.with(|connection| connection.write(start, &whole))
+    }
+
+    /// Makes `len` bytes at `offset` zero, of any alignment, as holes where the server can.
+    ///
+    /// # Errors
+    /// The errors of [`Export::write_at`].
+    pub fn zero_at(&self, offset: u64, len: u64) -> Result<(), NbdError> {
+        let end = self.end(offset, len)?;
+        let block = u64::from(self.agreed.min_block);
+        let whole = offset.next_multiple_of(block)..end - end % block;
+        if whole.is_empty() || self.agreed.flags & SEND_WRITE_ZEROES == 0 {
+            return self.write_zeros(offset, end);
+        }
+        self.write_zeros(offset, whole.start)?;
+        let mut at = whole.start;
+        while at < whole.end {
+            let step = (whole.end - at).min(ZEROES_MAX);
+            self.with(|connection| connection.write_zeroes(at, step))?;
+            at += step;
+        }
+        self.write_zeros(whole.end, end)
+    }
+
+    fn write_zeros(&self, mut at: u64, end: u64) -> Result<(), NbdError> {
+        let longest = usize::try_from((end - at).min(ZEROS_BYTES)).map_err(|_| NbdError::Lost)?;
+        let zeros = vec![0; longest];
+        while at < end {
+            let (part, _) = split(&zeros, end - at);
+            self.write_at(at, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes all that was written durable, as far as the server offers that.
+    ///
+    /// # Errors
+    /// When the server cannot, or is gone: then nothing is known of what was written.
+    pub fn flush(&self) -> Result<(), NbdError> {
+        if self.agreed.flags & SEND_FLUSH == 0 {
+            return Ok(());
+        }
+        self.with(Connection::flush)
+    }
+
     /// Works with a connection that is not in use.
     fn with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T, NbdError>) -> Result<T, NbdError> {
         let mut connections = self.connections.lock();
@@ -164,6 +266,11 @@ impl Export {
         drop(broken);
         outcome
     }
+}
+
+/// Splits after `len` bytes, or at the end.
+fn split(bytes: &[u8], len: u64) -> (&[u8], &[u8]) {
+    bytes.split_at(usize::try_from(len).unwrap_or(usize::MAX).min(bytes.len()))
 }
 
 /// Adds what begins at `start` to what ends at `at`, which is not before it. Returns where it ends now.

@@ -1,10 +1,11 @@
 //! Network block devices (NBD): disks that another program serves.
 //!
 //! [`Export::connect`] follows an [`Address`], negotiates with the server, and opens several connections where the server
-//! says that they see the same disk. [`Export::read_at`] and [`Export::extents`] block; many threads may call them at once.
+//! says that they see the same disk. [`Export::read_at`], [`Export::extents`], [`Export::write_at`] and [`Export::zero_at`]
+//! block; many threads may call them at once. What was written is durable after [`Export::flush`].
 //!
 //! The protocol is that of <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>: fixed newstyle negotiation,
-//! structured replies and the metadata context `base:allocation` where the server has them. Only reading is here.
+//! structured replies and the metadata context `base:allocation` where the server has them.
 //!
 //! Nothing that the server sends is believed. Lengths are compared with what was asked for before memory is taken or a byte is
 //! kept; a reply must cover the whole request, each byte once. A server that breaks the protocol loses the connection.

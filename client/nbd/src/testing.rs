@@ -32,6 +32,8 @@ pub(crate) struct Lie {
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(crate) disk: Vec<u8>,
+    /// Flags of the export besides those that every model has.
+    pub(crate) flags: u16,
     pub(crate) min_block: u32,
     pub(crate) structured: bool,
     pub(crate) allocation: bool,
@@ -56,8 +58,8 @@ impl<T: Read + Write + Send> Socket for T {}
 impl Model {
     pub(crate) fn of(disk: Vec<u8>) -> Self {
         let (structured, allocation, knows_go) = (true, true, true);
-        let (min_block, seed, lie, fails, script, tls) = (1, 1, None, false, None, None);
-        Self { disk, min_block, structured, allocation, knows_go, seed, lie, fails, script, tls }
+        let (flags, min_block, seed, lie, fails, script, tls) = (0, 1, 1, None, false, None, None);
+        Self { disk, flags, min_block, structured, allocation, knows_go, seed, lie, fails, script, tls }
     }
 
     /// A connection to it, whatever socket the address names.
@@ -124,7 +126,7 @@ impl Session {
         let mut data = vec![0; read_u32(&mut self.socket)? as usize];
         self.socket.read_exact(&mut data)?;
         let size = (self.model.disk.len() as u64).to_be_bytes();
-        let flags = (HAS_FLAGS | CAN_MULTI_CONN).to_be_bytes();
+        let flags = (HAS_FLAGS | CAN_MULTI_CONN | self.model.flags).to_be_bytes();
         match option {
             option::STARTTLS if let Some(config) = self.model.tls.clone() => {
                 self.reply(option, option_reply::ACK, &[])?;
@@ -196,6 +198,16 @@ impl Session {
                 if error == 0 { self.socket.write_all(&data) } else { Ok(()) }
             }
             command::BLOCK_STATUS => self.answer_status(cookie, offset, len, flags & command::REQ_ONE != 0),
+            command::WRITE | command::WRITE_ZEROES | command::FLUSH => {
+                let mut bytes = vec![0; len];
+                if command == command::WRITE {
+                    self.socket.read_exact(&mut bytes)?;
+                }
+                if !self.model.fails {
+                    self.model.disk[offset..offset + len].copy_from_slice(&bytes);
+                }
+                self.answer_write(cookie)
+            }
             _ => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
@@ -212,6 +224,18 @@ impl Session {
         let head = [&5u32.to_be_bytes()[..], &[0, u8::try_from(text.len()).unwrap()], text].concat();
         self.chunk(cookie, 0, chunk::ERROR | 1, &head, &[])?;
         self.chunk(cookie, chunk::DONE, chunk::NONE, &[], &[])
+    }
+
+    /// Answers what has no data: in one of the ways that the protocol has for it.
+    fn answer_write(&mut self, cookie: u64) -> io::Result<()> {
+        if !self.model.structured || !self.model.fails && cookie.is_multiple_of(3) {
+            let head = [SIMPLE_REPLY_MAGIC, u32::from(self.model.fails) * 28].map(u32::to_be_bytes).concat();
+            self.send(&[&head[..], &cookie.to_be_bytes()].concat())
+        } else if self.model.fails {
+            self.error(cookie)
+        } else {
+            self.chunk(cookie, chunk::DONE, chunk::NONE, &[], &[])
+        }
     }
 
     /// Answers a read in parts, in any order, zeros as holes.

@@ -17,6 +17,10 @@ pub(crate) const NO_ZEROES: u16 = 1 << 1;
 
 /// Flags of an export.
 pub(crate) const HAS_FLAGS: u16 = 1 << 0;
+pub(crate) const READ_ONLY: u16 = 1 << 1;
+pub(crate) const SEND_FLUSH: u16 = 1 << 2;
+pub(crate) const SEND_FUA: u16 = 1 << 3;
+pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
 pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
 
 pub(crate) mod option {
@@ -50,8 +54,13 @@ pub(crate) const STATE_ZERO: u32 = 1 << 1;
 
 pub(crate) mod command {
     pub(crate) const READ: u16 = 0;
+    pub(crate) const WRITE: u16 = 1;
     pub(crate) const DISCONNECT: u16 = 2;
+    pub(crate) const FLUSH: u16 = 3;
+    pub(crate) const WRITE_ZEROES: u16 = 6;
     pub(crate) const BLOCK_STATUS: u16 = 7;
+    /// Flag of what writes: durable when it is answered.
+    pub(crate) const FUA: u16 = 1 << 0;
     /// Flag of a block status: one extent is enough.
     pub(crate) const REQ_ONE: u16 = 1 << 3;
 }

@@ -271,27 +271,36 @@ pub(super) struct List {
     pub(super) job: String,
 }
 
-/// Writes a disk of a restore point to a file, a block device or stdout.
+/// Writes disks of a restore point to files of any format, a block device, an NBD server or stdout.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   holdfast restore latest --vm web --to web.raw
+  holdfast restore web@2026-11-20 --to web.qcow2       the newest of that day (UTC), as qcow2
+  holdfast restore web@2026-11-20T22:00:00+01:00 --to web.vmdk     the newest not after that time
+  holdfast restore db@latest --to restored/            all disks, as restored/NAME.raw
+  holdfast restore db@latest --to restored/ --format vhdx          all disks, as restored/NAME.vhdx
   holdfast restore 01JQ --disk data --to /dev/vg0/db-data --force
+  holdfast restore latest --vm web --to nbd://hv2.example/web --force
   holdfast restore latest --vm web --to web.raw --mode 0640
-  holdfast restore latest --vm db --to restored/        all disks, as restored/NAME.raw
-  holdfast restore latest --vm web --to - | qemu-img convert -f raw -O qcow2 /dev/stdin web.qcow2
+  holdfast restore latest --vm web --to - | zstd -o web.raw.zst
   holdfast restore latest --vm web --to web.raw --connections 16    over a line that loses packets
   holdfast restore 01JQ --to old.raw --thaw bulk --yes             from an archive, when it is thawed
   holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
+A restore point is named by its ID, the beginning of it, 'latest' with --vm, or VM@WHEN: VM@latest, VM@2026-11-20 (the \
+newest of that day, in UTC), VM@2026-11-20T22:00:00Z (the newest not after that time, which needs its zone), or VM@7d (the \
+newest that is 7 days old). It counts when a backup started.
+
 A file is written as PATH.holdfast-partial and renamed when it is complete; all data is verified before \
-it is written. Only its owner may read a restored file, unless --mode says otherwise.
+it is written. Only its owner may read a restored file, unless --mode says otherwise. Files called .qcow2, .vmdk, .vdi, .vhd \
+or .vhdx are written in that format, by qemu-nbd of the package qemu-utils.
 
 With --keep-going, damaged ranges of a disk become zeros, and a map of them is written (in the format of GNU \
 ddrescue's mapfile) beside the restored file: its name with .bad-ranges added. The exit code is 5 if there are any.")]
 pub(super) struct Restore {
-    /// ID of a backup, an unambiguous prefix of one, or 'latest'
-    #[arg(value_name = "BACKUP|latest")]
+    /// ID of a backup, an unambiguous prefix of one, 'latest', or VM@WHEN
+    #[arg(value_name = "BACKUP")]
     pub(super) backup: String,
     /// Name of the VM; required with 'latest'
     #[arg(long, default_value = "", hide_default_value = true, required_if_eq("backup", "latest"))]
@@ -299,10 +308,13 @@ pub(super) struct Restore {
     /// Disk to restore, if the VM has several
     #[arg(long, value_name = "NAME")]
     pub(super) disk: Option<String>,
-    /// File or block device to write, existing folder (for all disks), or - for stdout
-    #[arg(long, value_name = "PATH|-")]
+    /// File, block device or NBD address to write, - for stdout, or a folder for all disks: one that exists, or FOLDER/
+    #[arg(long, value_name = "PATH|ADDRESS|-")]
     pub(super) to: PathBuf,
-    /// Overwrite an existing file or a block device
+    /// Format of the files [default: what the file's name says; in a folder raw]
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) format: Option<source::Format>,
+    /// Overwrite an existing file, a block device or an export
     #[arg(long)]
     pub(super) force: bool,
     /// Permissions of restored files, in octal; a block device keeps its own
@@ -311,12 +323,12 @@ pub(super) struct Restore {
     /// Go on when stored data is damaged: restore everything else, and write a map of what is missing
     #[arg(long)]
     pub(super) keep_going: bool,
-    /// What to do with ranges that cannot be read: write zeros, or skip them, so that a block device or (with --force)
-    /// an existing file keeps what it holds there; stdout always gets zeros
+    /// What to do with ranges that cannot be read: write zeros, or skip them, so that a block device, an export or (with --force)
+    /// an existing raw file keeps what it holds there; stdout always gets zeros
     #[arg(long, value_enum, value_name = "HOW", default_value = "zero", requires = "keep_going")]
     pub(super) bad_ranges: BadRanges,
     /// Where to write the map of ranges that cannot be read [default: the restored file's name with .bad-ranges added;
-    /// for a block device or stdout the disk's name, in the current folder]
+    /// for a block device, an export or stdout the disk's name, in the current folder]
     #[arg(long, value_name = "FILE", requires = "keep_going")]
     pub(super) bad_map: Option<PathBuf>,
     /// Thaw what lies in an archive, at this speed, and wait for it; without this, what that takes is shown, and asked
@@ -385,9 +397,9 @@ With --at-server, Ctrl-C stops watching only: the work goes on until --cancel. \
 It needs a token with the role operator or admin, for all namespaces. By default the server does the same every \
 Saturday.")]
 pub(super) struct Verify {
-    /// ID of a backup, an unambiguous prefix of one, or 'latest'
+    /// ID of a backup, an unambiguous prefix of one, 'latest', or VM@WHEN (see 'holdfast restore --help')
     #[arg(
-        value_name = "BACKUP|latest",
+        value_name = "BACKUP",
         required_unless_present_any = ["at_server", "all"],
         conflicts_with_all = ["at_server", "all"]
     )]

@@ -12,13 +12,15 @@ use super::output::{draw_cells, timestamp};
 use crate::cli::ask;
 use crate::connect::Api;
 use crate::error::ClientError;
+use crate::repository::known_names;
 
 pub(super) async fn run(context: &Context, delete: &Delete) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
+    let ids = known_names(&connection, &namespace, &delete.backups, &delete.vm).await?;
     let (api, namespace) = (connection.api(), Some(namespace));
     let asks = ask::is_asked(context.output, delete.yes);
     let asked = FreedQuestion {
-        ids: delete.backups.clone(),
+        ids,
         namespace: namespace.clone(),
         vm: delete.vm.clone(),
         without_bytes: !delete.dry_run && !asks,

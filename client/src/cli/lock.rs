@@ -11,6 +11,7 @@ use super::delete::counted;
 use super::output::timestamp;
 use crate::cli::ask;
 use crate::error::ClientError;
+use crate::repository::known_names;
 
 pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, ClientError> {
     let until_ms = match (lock.until, lock.duration) {
@@ -21,14 +22,14 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
         }
     };
     let (_, connection, namespace) = context.connect().await?;
+    let ids = known_names(&connection, &namespace, &lock.backups, &lock.vm).await?;
     if ask::is_asked(context.output, lock.yes) {
-        let (what, until) = (lock.backups.join(", "), timestamp(until_ms));
+        let (what, until) = (ids.join(", "), timestamp(until_ms));
         ask::confirm(&format!("Lock {what} until {until} UTC? No one can undo that."))?;
     }
     // One that is too late to be written is too late for the server as well.
     let until = jiff::Timestamp::from_millisecond(until_ms).unwrap_or(jiff::Timestamp::MAX).to_string();
-    let (ids, vm) = (lock.backups.clone(), lock.vm.clone());
-    let wanted = LockPoints { ids, namespace: Some(namespace), vm, until };
+    let wanted = LockPoints { ids, namespace: Some(namespace), vm: lock.vm.clone(), until };
     let api = connection.api();
     let answer = api.post_lines(&["restore-points", "lock"], &wanted).await?;
     let ChangedPoints { changed } = answer.only().await?;
@@ -42,7 +43,8 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
 
 pub(super) async fn hold(context: &Context, hold: &Hold) -> Result<ExitCode, ClientError> {
     let (_, connection, namespace) = context.connect().await?;
-    let (ids, vm, reason) = (hold.backups.clone(), hold.vm.clone(), hold.reason.clone());
+    let ids = known_names(&connection, &namespace, &hold.backups, &hold.vm).await?;
+    let (vm, reason) = (hold.vm.clone(), hold.reason.clone());
     let wanted = HoldPoints { ids, namespace: Some(namespace), vm, reason };
     let (path, key, done, rest) = if hold.release {
         ("release", "released", "Released {}", "not held")

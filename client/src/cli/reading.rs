@@ -142,7 +142,10 @@ pub(super) fn finish(
             output.note(&format!("holdfast: {line}"));
         }
     }
-    let text = || outcomes.iter().filter_map(|o| sentence(words, backup, o)).collect::<Vec<_>>().join("\n");
+    let text = || {
+        let sentences = outcomes.iter().filter_map(|outcome| sentence(words, backup, outcome));
+        sentences.chain(sum(words, backup, &outcomes, took)).collect::<Vec<_>>().join("\n")
+    };
     if to_stdout {
         output.note(&text());
     } else {
@@ -154,6 +157,7 @@ pub(super) fn finish(
                 "vm": backup.vm,
                 "seconds": took,
                 "disks": outcomes.iter().map(outcome_json).collect::<Vec<_>>(),
+                "data_bytes": data_bytes(&outcomes),
                 "stages": reader.stages(),
                 "peak_memory_bytes": peak_memory_bytes(),
             })
@@ -192,6 +196,35 @@ fn sentence(&Words { done, proof, .. }: &Words<'_>, backup: &Backup, outcome: &O
         seconds(summary.seconds),
         rate(summary.data_bytes, summary.seconds)
     ))
+}
+
+/// Bytes of data of all disks that could be read.
+fn data_bytes(outcomes: &[Outcome]) -> u64 {
+    outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok()).map(|read| read.data_bytes).sum()
+}
+
+/// The sentence about several disks together, with those that are not whole; `None` for one disk.
+fn sum(
+    &Words { done, lacking, .. }: &Words<'_>,
+    backup: &Backup,
+    outcomes: &[Outcome],
+    took: f64,
+) -> Option<String> {
+    let count = outcomes.len() + lacking.len();
+    let failed = outcomes.iter().filter(|outcome| !outcome.is_whole()).map(|outcome| outcome.disk.as_str());
+    let missing: Vec<&str> = failed.chain(lacking.iter().map(String::as_str)).collect();
+    let without =
+        if missing.is_empty() { String::new() } else { format!("; not whole: {}", missing.join(", ")) };
+    (count > 1).then(|| {
+        format!(
+            "{done} {} of {count} disks of {} ({}): {} of data in {}{without}.",
+            count - missing.len(),
+            backup.vm,
+            backup.id,
+            bytes(data_bytes(outcomes)),
+            seconds(took)
+        )
+    })
 }
 
 /// Bad ranges named on a terminal, and in a summary; the map has all of them.

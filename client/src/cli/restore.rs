@@ -1,6 +1,6 @@
 //! `holdfast restore`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,8 +15,9 @@ use super::reading::{Outcome, Task, Words, disks, finish, read_all};
 use super::thaw::{self, Thawed};
 use crate::error::ClientError;
 use crate::repository::get_backup;
-use crate::restore::target::{FileOptions, PipeTarget, Target, open};
+use crate::restore::target::{ExportTarget, FileOptions, PipeTarget, Target, make_folder, open};
 use crate::restore::{DiskOfBackup, MAP_SUFFIX, OnDamage, Reader, Salvage, check_free};
+use crate::source::Format;
 
 pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode, ClientError> {
     let to_stdout = restore.to == Path::new("-");
@@ -27,7 +28,8 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     }
     let (settings, connection, namespace) = context.connect_within(restore.reading.retry_for).await?;
     let backup = get_backup(&connection, &namespace, &restore.backup, &restore.vm).await?;
-    let tasks = choose(&backup, restore)?;
+    let destination = Destination::of(restore)?;
+    let tasks = choose(&backup, restore, destination)?;
     let names = tasks.iter().map(|task| task.disk.disk.clone()).collect();
     if thaw::make_ready(context, &connection, &backup, names, restore).await? == Thawed::Started {
         return Ok(ExitCode::SUCCESS);
@@ -36,9 +38,15 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let options = restore.reading.options(context.cipher()?);
     let reader = Reader::new(settings, connection, display.tally(), options)?;
     let begun = Instant::now();
-    let skip = restore.keep_going && restore.bad_ranges == BadRanges::Skip;
+    let (format, in_place) = match destination {
+        Destination::Folder(format) | Destination::Path(format) => (format, skips(restore)),
+        Destination::Stdout => (Format::Raw, false),
+    };
+    if matches!(destination, Destination::Folder(_)) {
+        make_folder(&restore.to)?;
+    }
     let options =
-        FileOptions { force: restore.force, sync: !restore.no_sync, mode: restore.mode, in_place: skip };
+        FileOptions { force: restore.force, sync: !restore.no_sync, mode: restore.mode, format, in_place };
     let target = |task: &Task| -> Result<Arc<dyn Target>, ClientError> {
         match &task.place {
             None => Ok(Arc::new(PipeTarget::new(std::io::stdout()))),
@@ -77,8 +85,71 @@ fn no_disk(backup: &Backup, name: &str, names: &str) -> ClientError {
     ClientError::Refused { code: ErrorCode::NotFound, passes: false, message }
 }
 
+/// Where disks go, and the format of the files that are made there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Destination {
+    Stdout,
+    /// A file for each disk.
+    Folder(Format),
+    /// A file, a block device or an export.
+    Path(Format),
+}
+
+impl Destination {
+    /// A folder is one that exists, or a path that ends in `/`. A path gets the format that is asked for, or that its name says.
+    fn of(restore: &Restore) -> Result<Self, ClientError> {
+        let to = &restore.to;
+        let raw_only = |what: &str| match restore.format {
+            None | Some(Format::Raw) => Ok(Format::Raw),
+            Some(format) => Err(usage(format!(
+                "{what} gets the bytes of the disk; --format {} is for files: name one with --to",
+                format.word()
+            ))),
+        };
+        if to == Path::new("-") {
+            return raw_only("standard output").map(|_| Self::Stdout);
+        }
+        let destination = if ExportTarget::is_address(to) {
+            Self::Path(raw_only("an export")?)
+        } else if to.is_dir() || to.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            Self::Folder(restore.format.unwrap_or(Format::Raw))
+        } else if to.metadata().is_ok_and(|found| !found.is_file()) {
+            Self::Path(raw_only("a device")?)
+        } else {
+            Self::Path(restore.format.or_else(|| Format::of_name(to)).unwrap_or(Format::Raw))
+        };
+        match destination {
+            Self::Folder(format) | Self::Path(format) if format != Format::Raw && skips(restore) => {
+                Err(usage(
+                    "--bad-ranges skip leaves what is there before, and an image is made anew: leave it out, or \
+                     restore to a raw file, a device or an export"
+                        .to_owned(),
+                ))
+            }
+            destination => Ok(destination),
+        }
+    }
+
+    /// The path that a disk is written to; `None` for standard output.
+    fn place(self, to: &Path, disk: &str) -> Result<Option<PathBuf>, ClientError> {
+        match self {
+            Self::Stdout => Ok(None),
+            Self::Path(_) => Ok(Some(to.to_owned())),
+            Self::Folder(_) if disk.contains('/') || disk.starts_with('.') => Err(usage(format!(
+                "disk {disk:?} cannot be used as a file name; restore it with --disk and --to FILE"
+            ))),
+            Self::Folder(format) => Ok(Some(to.join(format!("{disk}.{}", format.ending())))),
+        }
+    }
+}
+
+/// Ranges that cannot be read stay as they are.
+fn skips(restore: &Restore) -> bool {
+    restore.keep_going && restore.bad_ranges == BadRanges::Skip
+}
+
 /// Chooses the disks to restore and their targets.
-fn choose(backup: &Backup, restore: &Restore) -> Result<Vec<Task>, ClientError> {
+fn choose(backup: &Backup, restore: &Restore, destination: Destination) -> Result<Vec<Task>, ClientError> {
     let names = || backup.disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = &restore.disk
         && !backup.disks.iter().any(|disk| disk.name == *name)
@@ -87,42 +158,26 @@ fn choose(backup: &Backup, restore: &Restore) -> Result<Vec<Task>, ClientError> 
     }
     let mut chosen = disks(backup)?;
     chosen.retain(|disk| restore.disk.as_ref().is_none_or(|name| *name == disk.disk));
-    let folder = restore.to.is_dir();
-    if chosen.len() != 1 && !folder {
+    if chosen.len() != 1 && !matches!(destination, Destination::Folder(_)) {
         return Err(usage(format!(
-            "backup {} has several disks ({}); name one with --disk, or give an existing folder with --to",
+            "backup {} has several disks ({}); name one with --disk, or a folder with --to FOLDER/",
             backup.id,
             names()
         )));
     }
-    let to_stdout = restore.to == Path::new("-");
-    let place = |disk: &DiskOfBackup| {
-        if to_stdout {
-            Ok(None)
-        } else if !folder {
-            Ok(Some(restore.to.clone()))
-        } else if disk.disk.contains('/') || disk.disk.starts_with('.') {
-            Err(usage(format!(
-                "disk {:?} cannot be used as a file name; restore it with --disk and --to FILE",
-                disk.disk
-            )))
-        } else {
-            Ok(Some(restore.to.join(format!("{}.raw", disk.disk))))
-        }
-    };
     if restore.bad_map.is_some() && chosen.len() > 1 {
         return Err(usage(
             "--bad-map names one file, and several disks are restored: leave it out".to_owned(),
         ));
     }
     let tasks = chosen.into_iter().map(|disk| {
-        let place = place(&disk)?;
+        let place = destination.place(&restore.to, &disk.disk)?;
         let salvage = salvage(restore, &disk, place.as_deref())?;
         Ok(Task { disk, place, salvage })
     });
     let tasks = tasks.collect::<Result<Vec<_>, ClientError>>()?;
     for path in tasks.iter().filter_map(|task| task.place.as_ref()) {
-        if !restore.force && path.exists() {
+        if !restore.force && (ExportTarget::is_address(path) || path.exists()) {
             return Err(ClientError::Exists(path.clone()));
         }
     }
@@ -138,7 +193,9 @@ fn salvage(restore: &Restore, disk: &DiskOfBackup, place: Option<&Path>) -> Resu
         BadRanges::Zero => OnDamage::Zero,
         BadRanges::Skip => OnDamage::Skip,
     };
-    let is_file = |path: &Path| path.metadata().map_or(true, |found| found.is_file());
+    let is_file = |path: &Path| {
+        !ExportTarget::is_address(path) && path.metadata().map_or(true, |found| found.is_file())
+    };
     let map = match (&restore.bad_map, place.filter(|path| is_file(path))) {
         (Some(map), _) => map.clone(),
         (None, Some(path)) => {

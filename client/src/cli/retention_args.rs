@@ -13,13 +13,14 @@ Examples:
   holdfast delete 01JQ8 --dry-run                what would go, and how much space that frees
   holdfast delete 01JQ8 01JQ9 --reason decommissioned
   holdfast delete latest --vm web --yes
+  holdfast delete web@2026-11-20 --dry-run
 
 All of the restore points are deleted or, when one of them is locked or held, none. At a terminal you are shown what \
 goes and asked first. The space comes back with 'holdfast reclaim', which runs each day: at once what fills containers \
 of its own, and the rest once less than 85 % of the container it is in is needed. Needs a token with the role admin; \
 for --dry-run, operator is enough.")]
 pub(super) struct Delete {
-    /// IDs of backups, unambiguous prefixes of them, or 'latest'
+    /// Backups: IDs, unambiguous prefixes of them, 'latest', or VM@WHEN (see 'holdfast restore --help')
     #[arg(required = true, value_name = "BACKUP")]
     pub(super) backups: Vec<String>,
     /// Only if they are of this VM; required with 'latest'
@@ -192,7 +193,7 @@ A lock can be made longer, never shorter, and outside a terminal nothing asks fi
 clock of its own that follows the time of day slowly, so that a clock set forward does not end it. Policies lock new \
 restore points by themselves: 'holdfast policy set --lock-days'. Needs a token with the role admin.")]
 pub(super) struct Lock {
-    /// IDs of backups, unambiguous prefixes of them, or 'latest'
+    /// Backups: IDs, unambiguous prefixes of them, 'latest', or VM@WHEN (see 'holdfast restore --help')
     #[arg(required = true, value_name = "BACKUP")]
     pub(super) backups: Vec<String>,
     /// Only if they are of this VM; required with 'latest'
@@ -220,7 +221,7 @@ Examples:
 What is held cannot be deleted until an admin releases it. Both go into the audit log with their reason. Locks stay when a \
 hold is released. Needs a token with the role admin.")]
 pub(super) struct Hold {
-    /// IDs of backups, unambiguous prefixes of them, or 'latest'
+    /// Backups: IDs, unambiguous prefixes of them, 'latest', or VM@WHEN (see 'holdfast restore --help')
     #[arg(required = true, value_name = "BACKUP")]
     pub(super) backups: Vec<String>,
     /// Only if they are of this VM; required with 'latest'
@@ -349,10 +350,8 @@ fn until(text: &str) -> Result<i64, String> {
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at.as_millisecond());
     }
-    let wrong = |_| format!("{text:?} is not a time; write 2027-12-31 or 2027-12-31T12:00:00Z");
-    let date: jiff::civil::Date = text.parse().map_err(wrong)?;
-    let end = date.tomorrow().and_then(|next| next.to_zoned(jiff::tz::TimeZone::UTC)).map_err(wrong)?;
-    Ok(end.timestamp().as_millisecond())
+    let end = crate::point_name::day(text).map(|(_, end_ms)| end_ms);
+    end.ok_or_else(|| format!("{text:?} is not a time; write 2027-12-31 or 2027-12-31T12:00:00Z"))
 }
 
 #[cfg(test)]
@@ -372,7 +371,7 @@ mod tests {
         let ms = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_millisecond();
         assert_eq!(until("2027-12-31"), Ok(ms("2028-01-01T00:00:00Z")));
         assert_eq!(until("2027-12-31T12:00:00+01:00"), Ok(ms("2027-12-31T11:00:00Z")));
-        for bad in ["", "7d", "2027-02-30", "tomorrow"] {
+        for bad in ["", "7d", "2027-02-30", "2027-12-31T12:00", "tomorrow"] {
             assert!(until(bad).is_err(), "{bad}");
         }
     }

@@ -23,10 +23,7 @@ pub enum SourceError {
     /// An image that is not whole: nothing on the command line helps.
     #[error("{location} {why}")]
     Damaged { location: String, why: String },
-    #[error(
-        "reading the image {location} takes qemu-nbd, which is not installed; install the package qemu-utils (Debian, Ubuntu) \
-         or qemu-img (Fedora, RHEL, SUSE)"
-    )]
+    #[error("reading the image {location} takes qemu-nbd, which is not installed; {PACKAGE}", PACKAGE = super::qemu::PACKAGE)]
     NoProgram { location: String },
     #[error("{location} is {size_bytes} bytes long; the largest supported disk has {DISK_MAX_BYTES} bytes")]
     TooLarge { location: String, size_bytes: u64 },

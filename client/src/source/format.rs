@@ -131,8 +131,13 @@ impl Format {
         }
     }
 
+    /// The ending of the names of new files of this format.
+    pub(crate) fn ending(self) -> &'static str {
+        self.endings().first().copied().unwrap_or("raw")
+    }
+
     /// QEMU's word for it, and that of the command line.
-    pub(super) const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
@@ -147,7 +152,8 @@ impl Format {
         Self::value_variants().iter().copied().find(|format| format.word().as_bytes() == word)
     }
 
-    fn of_name(path: &Path) -> Option<Self> {
+    /// The format that files of this name have; `None` for what no image is called.
+    pub(crate) fn of_name(path: &Path) -> Option<Self> {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::value_variants().iter().copied().find(|format| format.endings().contains(&ending.as_str()))
     }

@@ -5,7 +5,7 @@
 //! images, which a child of ours opens (`format.rs`, `chain.rs`, `qemu.rs`). To add one (a running VM): a file beside them that implements the
 //! trait, an arm in `open.rs`, and a test that passes the source to `testing::suite`.
 //!
-//! Nothing here writes. A disk that changes size, cannot be read at an offset or vanishes ends in an error
+//! Nothing here writes to a disk that is read. A disk that changes size, cannot be read at an offset or vanishes ends in an error
 //! that names the disk, its location and the offset; the disk is then left out of the backup, or the backup given up
 //! if it was the only one. A disk that is written to without changing size is only reported, unless the server needs once
 //! more what was overwritten.
@@ -15,7 +15,7 @@ mod error;
 mod format;
 mod nbd;
 mod open;
-mod qemu;
+pub(crate) mod qemu;
 mod raw;
 mod read;
 mod spec;

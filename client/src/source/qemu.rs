@@ -1,4 +1,5 @@
-//! `qemu-nbd` as a child, which reads an image and serves the disk in it on a socket that no one else can reach.
+//! `qemu-nbd` as a child, which opens an image and serves the disk in it on a socket that no one else can reach: to read it,
+//! or to write one that was just made.
 //!
 //! It ends with us, however we end: it exits when its last client is gone, and the kernel ends it with the thread that
 //! started it.
@@ -8,7 +9,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,21 @@ use holdfast_nbd::{Address, CONNECTIONS_MAX, Export, NbdError};
 use holdfast_proto::details::escape_line;
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::Format;
 
 /// The program.
 const PROGRAM: &str = "qemu-nbd";
 /// Its neighbour in the same package.
-const CHECKER: &str = "qemu-img";
+const IMG: &str = "qemu-img";
+/// What to do where they are missing.
+pub(crate) const PACKAGE: &str =
+    "install the package qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL, SUSE)";
 /// For opening an image; one of many terabytes on a slow disk has tables of gigabytes.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// For closing an image that was written and flushed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time between the end of a connection and that of the child, which says why.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes kept of its standard error.
@@ -31,7 +39,7 @@ const STDERR_MAX: usize = 2048;
 
 /// A running child. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct QemuNbd {
+pub(crate) struct QemuNbd {
     child: Mutex<Child>,
     stderr: Arc<Stderr>,
 }
@@ -48,26 +56,54 @@ struct Stderr {
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] only when the program is not installed; [`io::ErrorKind::InvalidData`] with what it found.
-pub(super) fn check(node: &Value) -> io::Result<()> {
+pub(crate) fn check(node: &Value) -> io::Result<()> {
     const LEAKS: i32 = 3;
     const CANNOT_BE_CHECKED: i32 = 63;
     let mut image = node;
     while image.is_object() {
-        let mut command = Command::new(CHECKER);
-        command.args(["check", "-q"]).arg(format!("json:{image}")).stdin(Stdio::null());
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C");
-        let done = command.output()?;
+        let done = bare(IMG).args(["check", "-q"]).arg(format!("json:{image}")).output()?;
         if !matches!(done.status.code(), Some(0 | LEAKS | CANNOT_BE_CHECKED)) {
             let said = tail([done.stderr, done.stdout].concat().as_slice());
             let kind = io::ErrorKind::InvalidData;
             return Err(io::Error::new(
                 kind,
-                format!("the image is damaged or cut off ({CHECKER} check): {said}"),
+                format!("the image is damaged or cut off ({IMG} check): {said}"),
             ));
         }
         image = image.get("backing").unwrap_or(&Value::Null);
     }
     Ok(())
+}
+
+/// Makes an empty image of a disk of `size_bytes` in a file that exists, and returns how QEMU is to open it. QEMU counts in
+/// sectors of 512 bytes, and for VHDX in larger units: the disk in it may be longer.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] only when the program is not installed; otherwise with what it said.
+pub(crate) fn create(path: &Path, format: Format, size_bytes: u64) -> io::Result<Value> {
+    let path = std::path::absolute(path)?;
+    let name = path.to_str().ok_or_else(|| io::Error::other("QEMU takes no path that is not UTF-8"))?;
+    let mut command = bare(IMG);
+    command.args(["create", "-q", "-f", format.word()]);
+    if format == Format::Vpc {
+        // Otherwise it is rounded to what cylinders and heads can count.
+        command.args(["-o", "force_size=on"]);
+    }
+    let done = command.arg(name).arg(size_bytes.to_string()).output()?;
+    if !done.status.success() {
+        let said = tail([done.stderr, done.stdout].concat().as_slice());
+        return Err(io::Error::other(said));
+    }
+    let file = json!({ "driver": "file", "filename": name });
+    Ok(json!({ "driver": format.word(), "file": file }))
+}
+
+/// A program that sees nothing of our environment, in which tokens and keys are.
+fn bare(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C");
+    command.stdin(Stdio::null());
+    command
 }
 
 /// A folder that only this user can enter, removed when dropped.
@@ -80,25 +116,46 @@ impl QemuNbd {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] only when the program is not installed; otherwise with what it said.
     pub(super) fn serve(node: &Value, direct: bool) -> io::Result<(Self, Export)> {
+        let shared = format!("--shared={CONNECTIONS_MAX}");
+        let cache = if direct { &["--cache=none"][..] } else { &[] };
+        Self::serve_with(&[&["--read-only", &shared], cache].concat(), node)
+    }
+
+    /// As `serve`, for writing, over one connection. Nothing of it is durable before the file was flushed by another: waiting
+    /// for the disk after each of QEMU's own tables would take many times as long, and an image that is not whole is of no use.
+    ///
+    /// # Errors
+    /// The errors of `serve`.
+    pub(crate) fn serve_for_writing(node: &Value) -> io::Result<(Self, Export)> {
+        Self::serve_with(&["--cache=unsafe"], node)
+    }
+
+    fn serve_with(options: &[&str], node: &Value) -> io::Result<(Self, Export)> {
         let folder = PrivateFolder::new()?;
         let socket = folder.0.join("nbd");
-        let mut command = Command::new(PROGRAM);
-        command.args(["--read-only", &format!("--shared={CONNECTIONS_MAX}")]);
-        if direct {
-            command.arg("--cache=none");
-        }
-        command.arg("--socket").arg(&socket).arg(format!("json:{node}"));
-        // Tokens and keys are in our environment.
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C");
+        let mut command = bare(PROGRAM);
+        command.args(options).arg("--socket").arg(&socket).arg(format!("json:{node}"));
         let child = Self::start(command)?;
         let export = child.connect(&socket)?;
         Ok((child, export))
     }
 
+    /// Waits until the child has closed the image, after the last connection to it was.
+    ///
+    /// # Errors
+    /// It does not end, or ends with a failure.
+    pub(crate) fn close(self) -> io::Result<()> {
+        match self.exit(CLOSE_TIMEOUT) {
+            Some((status, _)) if status.success() => Ok(()),
+            Some(ended) => Err(io::Error::other(said(&ended))),
+            None => Err(io::Error::new(io::ErrorKind::TimedOut, format!("{PROGRAM} does not end"))),
+        }
+    }
+
     /// The kernel ties a child to the thread that starts it, so a thread of its own does, and lives as long.
     fn start(mut command: Command) -> io::Result<Self> {
         // A terminal's Ctrl-C is for us: what is under way may still be ended in order.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
         let ours = getpid();
         // SAFETY: two system calls, neither of which allocates or takes a lock.
         unsafe {
@@ -132,8 +189,8 @@ impl QemuNbd {
                 Err(NbdError::Io(_)) => {}
                 Err(error) => return Err(error.into()),
             }
-            if let Some(why) = self.ended(Duration::from_millis(10)) {
-                return Err(io::Error::other(why));
+            if let Some(ended) = self.exit(Duration::from_millis(10)) {
+                return Err(io::Error::other(said(&ended)));
             }
             if Instant::now() > deadline {
                 let seconds = START_TIMEOUT.as_secs();
@@ -142,28 +199,32 @@ impl QemuNbd {
         }
     }
 
-    /// Returns the error to report for a failed read: why the child ended, if it did.
-    pub(super) fn explain(&self, error: NbdError) -> io::Error {
+    /// Returns the error to report for a failed read or write: why the child ended, if it did.
+    pub(crate) fn explain(&self, error: NbdError) -> io::Error {
         match &error {
             NbdError::Io(_) | NbdError::Lost => {
-                self.ended(EXIT_TIMEOUT).map_or_else(|| error.into(), io::Error::other)
+                self.exit(EXIT_TIMEOUT).map_or_else(|| error.into(), |ended| io::Error::other(said(&ended)))
             }
             _ => error.into(),
         }
     }
 
-    /// Why it ended; `None` while it runs, for `within` at least.
-    fn ended(&self, within: Duration) -> Option<String> {
+    /// How it ended, and its last words; `None` while it runs, for `within` at least.
+    fn exit(&self, within: Duration) -> Option<(ExitStatus, String)> {
+        let deadline = Instant::now() + within;
         let mut text = self.stderr.text.lock();
-        if text.is_none() {
-            self.stderr.closed.wait_for(&mut text, within);
-        }
+        while text.is_none() && !self.stderr.closed.wait_until(&mut text, deadline).timed_out() {}
         let text = text.clone()?;
         // It has closed its end of the pipe: what is left of ending takes no time.
         let status = self.child.lock().wait().ok()?;
-        let colon = if text.is_empty() { "" } else { ": " };
-        Some(format!("{PROGRAM} ended ({status}){colon}{text}"))
+        Some((status, text))
     }
+}
+
+/// Says how a child ended.
+fn said((status, text): &(ExitStatus, String)) -> String {
+    let colon = if text.is_empty() { "" } else { ": " };
+    format!("{PROGRAM} ended ({status}){colon}{text}")
 }
 
 impl Drop for QemuNbd {

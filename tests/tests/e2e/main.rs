@@ -32,6 +32,8 @@ mod end_to_end_proofs;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod formats;
+#[cfg(test)]
 mod front_door;
 #[cfg(test)]
 mod full_disk;

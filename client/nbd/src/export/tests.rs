@@ -1,3 +1,5 @@
+mod writing;
+
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};

@@ -153,11 +153,13 @@ mod tests {
 
     use super::super::open;
     use super::*;
+    use crate::source::Format;
 
     const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
     const ZEROED: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
-    const IN_PLACE: FileOptions = FileOptions { force: true, sync: true, mode: MODE_DEFAULT, in_place: true };
+    const IN_PLACE: FileOptions =
+        FileOptions { force: true, sync: true, mode: MODE_DEFAULT, format: Format::Raw, in_place: true };
 
     fn in_place(path: &Path, size_bytes: u64) -> DeviceTarget {
         DeviceTarget::open_file(path, size_bytes, IN_PLACE).unwrap()

@@ -51,6 +51,11 @@ impl FileTarget {
         Ok(Self { output, path: path.to_owned(), partial, size_bytes, options, done: false.into() })
     }
 
+    /// The name that it has until it is complete.
+    pub(super) fn partial(&self) -> &Path {
+        &self.partial
+    }
+
     /// Renames; without `force` never over something that exists.
     fn rename(&self) -> Result<(), ClientError> {
         let wrong = failed("renaming into", &self.path);
@@ -190,8 +195,10 @@ mod tests {
 
     use super::super::open;
     use super::*;
+    use crate::source::Format;
 
-    const HASTY: FileOptions = FileOptions { force: false, sync: false, mode: MODE_DEFAULT, in_place: false };
+    const HASTY: FileOptions =
+        FileOptions { force: false, sync: false, mode: MODE_DEFAULT, format: Format::Raw, in_place: false };
     const FORCED: FileOptions = FileOptions { force: true, ..HASTY };
 
     fn mode(path: &Path) -> u32 {

@@ -1,11 +1,13 @@
 //! Targets of restored bytes.
 //!
-//! [`Target`] is what the rest of the agent knows of it; one file per kind. [`open()`] chooses between a file
-//! and a block device; a pipe and nothing at all are asked for by name. To add a kind: a file here that
+//! [`Target`] is what the rest of the agent knows of it; one file per kind. [`open()`] chooses between a file, an image, a
+//! block device and an export of an NBD server; a pipe and nothing at all are asked for by name. To add a kind: a file here that
 //! implements the trait, and an arm in `open.rs`.
 
 mod device;
+mod export;
 mod file;
+mod image;
 mod lock;
 mod null;
 mod open;
@@ -21,9 +23,11 @@ use std::path::Path;
 use crate::error::ClientError;
 
 pub use device::DeviceTarget;
+pub use export::ExportTarget;
 pub use file::{FileTarget, PARTIAL_SUFFIX};
+pub use image::ImageTarget;
 pub use null::NullTarget;
-pub use open::open;
+pub use open::{make_folder, open};
 pub use options::{FileOptions, MODE_DEFAULT};
 pub use pipe::PipeTarget;
 

@@ -4,30 +4,46 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use super::{DeviceTarget, FileOptions, FileTarget, Target, failed};
+use super::{DeviceTarget, ExportTarget, FileOptions, FileTarget, ImageTarget, Target, failed};
 use crate::error::ClientError;
+use crate::source::Format;
 
-/// Opens what `path` names for a disk of `size_bytes`: a block device if it is one, a new file otherwise.
+/// Opens what `path` names for a disk of `size_bytes`: an export or a block device if it is one, a new file of the chosen
+/// format otherwise.
 ///
 /// # Errors
 /// [`ClientError::Exists`] without `force` when `path` exists, [`ClientError::File`] when it cannot be written
 /// or a device is too small.
 pub fn open(path: &Path, size_bytes: u64, options: FileOptions) -> Result<Box<dyn Target>, ClientError> {
-    match std::fs::metadata(path) {
-        Ok(_) if !options.force => Err(ClientError::Exists(path.to_owned())),
-        Ok(metadata) if metadata.file_type().is_block_device() => {
-            Ok(Box::new(DeviceTarget::open(path, size_bytes)?))
-        }
-        Ok(metadata) if metadata.is_file() && options.in_place => {
+    let is_address = ExportTarget::is_address(path);
+    let found = if is_address { Ok(None) } else { existing(path) }?;
+    let refused = |why: &str| Err(failed("writing", path)(io::Error::other(why.to_owned())));
+    match found {
+        _ if !options.force && (is_address || found.is_some()) => Err(ClientError::Exists(path.to_owned())),
+        None if is_address => Ok(Box::new(ExportTarget::connect(path, size_bytes)?)),
+        Some(kind) if kind.is_block_device() => Ok(Box::new(DeviceTarget::open(path, size_bytes)?)),
+        Some(kind) if !kind.is_file() => refused("it is neither a regular file nor a block device"),
+        Some(_) if options.in_place && options.format == Format::Raw => {
             Ok(Box::new(DeviceTarget::open_file(path, size_bytes, options)?))
         }
-        Ok(metadata) if !metadata.is_file() => {
-            Err(failed("writing", path)(io::Error::other("it is neither a regular file nor a block device")))
-        }
-        Ok(_) => Ok(Box::new(FileTarget::create(path, size_bytes, options)?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(Box::new(FileTarget::create(path, size_bytes, options)?))
-        }
+        _ if options.format == Format::Raw => Ok(Box::new(FileTarget::create(path, size_bytes, options)?)),
+        _ => Ok(Box::new(ImageTarget::create(path, options.format, size_bytes, options)?)),
+    }
+}
+
+/// What is at a path, if anything.
+fn existing(path: &Path) -> Result<Option<std::fs::FileType>, ClientError> {
+    match std::fs::metadata(path) {
+        Ok(found) => Ok(Some(found.file_type())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("examining", path)(error)),
     }
+}
+
+/// Makes a folder to restore to, unless there is one.
+///
+/// # Errors
+/// [`ClientError::File`].
+pub fn make_folder(path: &Path) -> Result<(), ClientError> {
+    if path.is_dir() { Ok(()) } else { std::fs::create_dir(path).map_err(failed("making", path)) }
 }

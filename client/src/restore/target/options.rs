@@ -1,5 +1,7 @@
 //! Options of making a restored file.
 
+use crate::source::Format;
+
 /// Mode of restored files unless another is asked for: a disk's bytes include its passwords and keys.
 pub const MODE_DEFAULT: u32 = 0o600;
 
@@ -13,12 +15,14 @@ pub struct FileOptions {
     /// Permission bits of the complete file, whatever the umask is and whatever file it replaces. A block device
     /// keeps its own.
     pub mode: u32,
+    /// Format of a file; a block device and an export get the bytes of the disk.
+    pub format: Format,
     /// Write into a regular file that exists instead of replacing it, so that what is not written stays.
     pub in_place: bool,
 }
 
 impl Default for FileOptions {
     fn default() -> Self {
-        Self { force: false, sync: true, mode: MODE_DEFAULT, in_place: false }
+        Self { force: false, sync: true, mode: MODE_DEFAULT, format: Format::Raw, in_place: false }
     }
 }
