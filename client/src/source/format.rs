@@ -132,7 +132,7 @@ impl Format {
     }
 
     /// QEMU's word for it, and that of the command line.
-    pub(super) const fn word(self) -> &'static str {
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
