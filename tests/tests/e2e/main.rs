@@ -79,6 +79,8 @@ mod runbooks;
 #[cfg(test)]
 mod scrub;
 #[cfg(test)]
+mod service;
+#[cfg(test)]
 mod shutdown;
 #[cfg(test)]
 mod sources;
