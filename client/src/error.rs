@@ -151,6 +151,15 @@ impl ClientError {
         }
     }
 
+    /// Returns true if the server takes nothing with this token, not even what became of the work.
+    pub const fn is_unauthenticated(&self) -> bool {
+        match self {
+            Self::Refused { code: ErrorCode::Unauthenticated, .. } => true,
+            Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.is_unauthenticated(),
+            _ => false,
+        }
+    }
+
     /// Returns true if it says that stored data is damaged.
     pub const fn is_damage(&self) -> bool {
         match self {

@@ -106,6 +106,16 @@ mod tests {
         assert_eq!(bucket.take(600, 60 * second), second / 10, "a long pause saves up half a second only");
     }
 
+    #[test]
+    fn another_rate_begins_anew() {
+        let mut bucket = TokenBucket::new(1000, Duration::ZERO);
+        bucket.take(1500, Duration::ZERO);
+        let owed = bucket.at_rate(1000, Duration::ZERO).take(0, Duration::ZERO);
+        assert_eq!(owed, Duration::from_secs(1), "the same rate changes nothing");
+        assert_eq!(bucket.at_rate(10, Duration::ZERO).take(0, Duration::ZERO), Duration::ZERO);
+        assert_eq!(bucket.take(15, Duration::ZERO), Duration::from_secs(1));
+    }
+
     proptest! {
         /// A sender that waits as told never exceeds the rate by more than one burst.
         #[test]

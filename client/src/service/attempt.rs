@@ -94,10 +94,14 @@ impl Turn {
             Some(command) => self.after(command, &outcome).await.err(),
             None => None,
         };
-        // A server that went away may know nothing of the sessions that it had.
-        let known =
-            |error: &ClientError| begun.at_server.load(Ordering::Relaxed) && !error.is_connection_loss();
-        let untold = outcome.as_ref().err().filter(|error| !known(error)).map(|error| self.untold(error));
+        // A server that went away may know nothing of the sessions that it had, and one that takes the token no more was not
+        // told why they end.
+        let was_told = |error: &&ClientError| {
+            begun.at_server.load(Ordering::Relaxed)
+                && !error.is_connection_loss()
+                && !error.is_unauthenticated()
+        };
+        let untold = outcome.as_ref().err().filter(|error| !was_told(error)).map(|error| self.untold(error));
         Ended { outcome, untold, after_failed }
     }
 
