@@ -67,6 +67,9 @@ pub enum ClientError {
     /// A namespace's key is missing, cannot be read or is another than what it is wanted for.
     #[error("{0}")]
     Key(String),
+    /// A hook of the agent failed.
+    #[error("{0}")]
+    Hook(String),
     /// The restore target exists.
     #[error("{} already exists; add --force to overwrite it", .0.display())]
     Exists(PathBuf),
@@ -88,6 +91,9 @@ pub enum ClientError {
     /// The user ended the command.
     #[error("interrupted")]
     Interrupted,
+    /// Likewise, for a reason.
+    #[error("interrupted: {0}")]
+    Stopped(String),
 }
 
 impl ClientError {
@@ -100,13 +106,14 @@ impl ClientError {
             Self::Lost(_) => ErrorCode::Unavailable.exit_code(),
             Self::Chunker { .. } => ErrorCode::Unsupported.exit_code(),
             Self::Damaged { .. } | Self::FalseDigests { .. } => ErrorCode::Damaged.exit_code(),
-            Self::Interrupted => EXIT_INTERRUPTED,
+            Self::Interrupted | Self::Stopped(_) => EXIT_INTERRUPTED,
             Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.exit_code(),
             Self::Protocol(_)
             | Self::Source(_)
             | Self::Window(_)
             | Self::Region(_)
             | Self::Key(_)
+            | Self::Hook(_)
             | Self::Exists(_)
             | Self::File { .. }
             | Self::Profile { .. }
@@ -144,6 +151,15 @@ impl ClientError {
         }
     }
 
+    /// Returns true if the server takes nothing with this token, not even what became of the work.
+    pub const fn is_unauthenticated(&self) -> bool {
+        match self {
+            Self::Refused { code: ErrorCode::Unauthenticated, .. } => true,
+            Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.is_unauthenticated(),
+            _ => false,
+        }
+    }
+
     /// Returns true if it says that stored data is damaged.
     pub const fn is_damage(&self) -> bool {
         match self {
@@ -158,7 +174,7 @@ impl ClientError {
     /// Returns whether the user ended the command.
     pub const fn is_interrupted(&self) -> bool {
         match self {
-            Self::Interrupted => true,
+            Self::Interrupted | Self::Stopped(_) => true,
             Self::Leaving { source, .. } => source.is_interrupted(),
             _ => false,
         }

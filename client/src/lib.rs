@@ -2,7 +2,7 @@
 //!
 //! Start with [`connect::Connection::open`], then [`backup::run`] or [`restore::Reader`]; [`estimate`] needs
 //! no server. Nothing here prints: it reports through [`progress::Progress`] and typed errors; only [`cli`],
-//! the `holdfast` command, talks to people. Disks are read through [`source::Source`] and written through
+//! the `holdfast` command, talks to people. [`service`] is the agent that backs up by the clock. Disks are read through [`source::Source`] and written through
 //! [`restore::target::Target`].
 
 mod backoff;
@@ -18,6 +18,7 @@ mod pool;
 pub mod progress;
 pub mod repository;
 pub mod restore;
+pub mod service;
 mod slices;
 pub mod source;
 pub mod stages;

@@ -12,6 +12,8 @@ pub trait Progress: Send + Sync {
     fn disk(&self, name: &str, before_bytes: u64);
     /// More was done on the current disk.
     fn advance(&self, step: Step);
+    /// The server has begun a session: from now on it knows of the attempt.
+    fn session(&self) {}
     /// Reports the number of connections that carry the current disk's data.
     fn connections(&self, _count: u32) {}
     /// The server makes the current disk wait for its turn, behind `ahead` others; `None`: it no longer waits.

@@ -14,9 +14,12 @@ pub mod fingerprint;
 pub mod join;
 pub mod key_id;
 pub mod limits;
+pub mod rate_window;
 pub mod region;
 pub mod request;
 pub mod reread;
+pub mod schedule;
+pub mod size;
 pub mod version;
 pub mod when;
 

@@ -527,6 +527,20 @@ CREATE TABLE token_vm_patterns (
     PRIMARY KEY (token_id, position)
 ) STRICT, WITHOUT ROWID;
 
+-- Agents that back up by the clock, as they last reported: of each token, by machine.
+CREATE TABLE agents (
+    token_id    BLOB    NOT NULL REFERENCES tokens (id) ON DELETE CASCADE,
+    host        TEXT    NOT NULL CHECK (length(host) > 0),
+    version     TEXT    NOT NULL,
+    seen_ms     INTEGER NOT NULL,
+    -- When a backup is due next; null: none is.
+    next_run_ms INTEGER,
+    vms         INTEGER NOT NULL CHECK (vms >= 0),
+    -- What is wrong with it; empty: nothing.
+    problem     TEXT    NOT NULL,
+    PRIMARY KEY (token_id, host)
+) STRICT, WITHOUT ROWID;
+
 -- Records of tokens that end by themselves: logins in browsers, with the CSRF token as payload. Of the cookie only a hash:
 -- anyone who reads this table cannot log in with it. Rights are those of the token, asked for at every call, so a record is worth
 -- nothing once its token has ended.

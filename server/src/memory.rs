@@ -8,8 +8,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use holdfast_engine::MemoryBounds;
+use holdfast_proto::size::ByteSize;
 
-use crate::config::{ByteSize, Settings};
+use crate::config::Settings;
 use crate::error::ServiceError;
 use crate::net::WINDOW_MIN_BYTES;
 

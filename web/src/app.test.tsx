@@ -25,6 +25,7 @@ const ANSWERS = {
   "GET /details": EMPTY,
   "GET /details/totals": EMPTY,
   "GET /tokens": EMPTY,
+  "GET /agents": EMPTY,
   "GET /audit": { items: [], next_page_token: null },
   "GET /server": { grpc_address: "0.0.0.0:7440", fingerprint: "ab:cd" },
 };
@@ -194,6 +195,21 @@ describe("a token made on the Access page", () => {
       expires_in: "30d",
     });
     expect(asked?.headers.get("x-csrf-token")).toBe("csrf-token");
+  });
+
+  it("shows agents, and which of them are late", async () => {
+    const report = { host: "hv1", version: "0.1.0", next_run: "2026-11-28T01:30:00.000Z", vms: 3, problem: "" };
+    const agents = [
+      { token: "hv1", seen: "2026-11-27T01:30:00.000Z", late: true, report },
+      { token: "hv2", seen: "2026-11-28T01:30:00.000Z", late: false, report: { ...report, host: "hv2", next_run: null, problem: "broken" } },
+    ];
+    serve({ ...ANSWERS, "GET /agents": { items: agents, total: 2, offset: 0 } });
+    window.history.replaceState(null, "", "/access");
+    app();
+    const table = within(await screen.findByRole("table", { name: "Agents" }));
+    const rows = table.getAllByRole("row").map((row) => row.textContent);
+    expect(rows[1]).toMatch(/hv1.*late/);
+    expect(rows[2]).toMatch(/hv2.*problem.*none.*broken/);
   });
 
   it("or a line to run on the hypervisor", async () => {

@@ -35,10 +35,11 @@ use holdfast_proto::v1;
 
 use crate::backup::compress::Compressor;
 use crate::backup::limits::Limits;
-use crate::backup::upload_limit::UploadLimit;
+pub(crate) use crate::backup::session::host_name;
+pub use crate::backup::upload_limit::UploadLimit;
 use crate::cancel::Cancel;
-use crate::connect::Settings;
 use crate::connect::connections::Connections;
+use crate::connect::{Connection, Settings};
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::pool::RegionBufferPool;
@@ -93,7 +94,7 @@ pub async fn run(
     let pipeline = Pipeline::new(options, progress)?;
     let mut agent = tokio::select! {
         biased;
-        () = cancel.cancelled() => return Err(ClientError::Interrupted),
+        () = cancel.cancelled() => return Err(cancel.error()),
         agent = session::Agent::connect(settings, disks, &unopened, options, &pipeline) => agent?,
     };
     let mut unreadable = Vec::new();
@@ -144,9 +145,9 @@ async fn work_until(
         outcome = &mut work => return outcome,
     }
     if !committing.load(Ordering::Relaxed) {
-        return Err(ClientError::Interrupted);
+        return Err(cancel.error());
     }
-    tokio::time::timeout(COMMIT_TIMEOUT, work).await.unwrap_or(Err(ClientError::Interrupted))
+    tokio::time::timeout(COMMIT_TIMEOUT, work).await.unwrap_or_else(|_| Err(cancel.error()))
 }
 
 /// Names disks that could not be opened in the run's details, after the others are safe. Failing to do so
@@ -163,6 +164,20 @@ async fn record(agent: &session::Agent<'_>, unopened: &[FailedDisk]) {
         }
         Err(_) => tracing::warn!("the failed disks could not be recorded in time in the run's details"),
     }
+}
+
+/// Records an attempt that ended before the server knew of it, because of `reason`, on these disks of the VM: a session that
+/// is given up at once. Its run's details say why.
+///
+/// # Errors
+/// The server's refusal, or a lost connection.
+pub async fn record_attempt(
+    connection: &Connection,
+    options: &BackupOptions,
+    disks: &[String],
+    reason: &str,
+) -> Result<(), ClientError> {
+    session::record(connection, options, &options.run_id, disks.iter().map(String::as_str), reason).await
 }
 
 /// Options of a backup.
@@ -183,8 +198,8 @@ pub struct BackupOptions {
     pub level: i32,
     /// Threads that compress; `None`: one per core.
     pub threads: Option<usize>,
-    /// Region bytes to send per second.
-    pub limit_upload: Option<u64>,
+    /// What bounds the region bytes sent per second; several backups may share it.
+    pub upload_limit: Arc<UploadLimit>,
     /// Number of connections that carry a disk's data.
     pub connections: Connections,
     /// Naming and protection of chunks: with a key in a namespace that is end-to-end encrypted, and in no other.
@@ -206,7 +221,7 @@ impl BackupOptions {
             accept_change: false,
             level: DEFAULT_LEVEL,
             threads: None,
-            limit_upload: None,
+            upload_limit: Arc::default(),
             connections: Connections::Auto,
             cipher: Cipher::Plain,
             retry_for: DEFAULT_RETRY_FOR,
@@ -226,7 +241,7 @@ pub(crate) struct Pipeline {
     pub(crate) compressor: Compressor,
     pub(crate) cipher: Cipher,
     pub(crate) region_buffers: RegionBufferPool,
-    pub(crate) upload_limit: UploadLimit,
+    pub(crate) upload_limit: Arc<UploadLimit>,
     /// Number of connections to carry a disk's data.
     pub(crate) connections: Connections,
     /// Number that did so last, when there were several: what the next stream begins with. 0 before that.
@@ -257,14 +272,13 @@ impl Pipeline {
             Arc::clone(&region_buffers),
             Arc::clone(&stages),
         )?;
-        let upload_limit = UploadLimit::new(options.limit_upload);
         let sent_bytes = AtomicU64::new(0);
         Ok(Self {
             limits,
             compressor,
             cipher: options.cipher.clone(),
             region_buffers,
-            upload_limit,
+            upload_limit: Arc::clone(&options.upload_limit),
             connections: options.connections,
             connections_found: AtomicU32::new(0),
             stages,

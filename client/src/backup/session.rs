@@ -27,6 +27,50 @@ const ABORT_TO_GO_ON_TIMEOUT: Duration = Duration::from_secs(30);
 /// damage in what the session relies on; a disk that fails bit by bit could go on with that for ever.
 const SESSIONS_LOST_MAX: u32 = 32;
 
+/// Adds rows about these disks to the details of a run: a session of its own, which is given up at once because of `reason`.
+/// Their sizes are not known.
+///
+/// # Errors
+/// The server's refusal, or a lost connection.
+pub(super) async fn record(
+    connection: &Connection,
+    options: &BackupOptions,
+    run_id: &str,
+    disks: impl Iterator<Item = &str>,
+    reason: &str,
+) -> Result<(), ClientError> {
+    let disks = disks.map(|name| v1::DiskSpec { name: name.to_owned(), size_bytes: 0 });
+    let request = start_request(options, run_id, disks.collect());
+    // That nothing but these is there is no change of the VM.
+    let request = v1::StartRequest { take_over: false, accept_change: true, ..request };
+    let session_id = connection.backup().start(request).await?.into_inner().session_id;
+    let request = v1::AbortRequest { session_id, reason: fitting(reason.to_owned()) };
+    connection.backup().abort(request).await?;
+    Ok(())
+}
+
+fn start_request(options: &BackupOptions, run_id: &str, disks: Vec<v1::DiskSpec>) -> v1::StartRequest {
+    v1::StartRequest {
+        namespace: options.namespace.clone(),
+        vm: options.vm.clone(),
+        job: options.job.clone(),
+        disks,
+        run_id: run_id.to_owned(),
+        take_over: options.take_over,
+        missing_disks: Vec::new(),
+        accept_change: options.accept_change,
+        client_host: host_name(),
+        key_id: KeyId::field(options.cipher.key_id()),
+        client_version: env!("CARGO_PKG_VERSION").to_owned(),
+        level: options.level.unsigned_abs(),
+    }
+}
+
+/// Returns the name of this machine, as the server is told.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// A backup in progress.
 pub(super) struct Agent<'a> {
     settings: &'a Settings,
@@ -82,6 +126,7 @@ impl<'a> Agent<'a> {
         loop {
             let session = self.start().await?;
             self.session = Some(session.clone());
+            self.pipeline.progress.session();
             self.run_id.clone_from(&session.run_id);
             let span = tracing::info_span!("session", session = session.session_id);
             match self.one_session(&session).instrument(span).await {
@@ -122,22 +167,14 @@ impl<'a> Agent<'a> {
         Ok(FailedDisk { disk, error })
     }
 
-    /// Adds rows about disks that could not even be opened to the run's details: a session of its own, which is
-    /// given up at once. Their sizes are not known.
+    /// Adds rows about disks that could not even be opened to the run's details.
     ///
     /// # Errors
     /// The server's refusal, or a lost connection.
     pub(super) async fn record_failed(&self, failed: &[FailedDisk]) -> Result<(), ClientError> {
-        let disks = failed.iter().map(|failed| v1::DiskSpec { name: failed.disk.clone(), size_bytes: 0 });
-        let request = self.start_request(disks.collect());
-        // That nothing but these is there is no change of the VM.
-        let request =
-            v1::StartRequest { take_over: false, missing_disks: Vec::new(), accept_change: true, ..request };
-        let session_id = self.connection.backup().start(request).await?.into_inner().session_id;
         let reason = failed.iter().map(|failed| failed.error.as_str()).collect::<Vec<_>>().join("; ");
-        let request = v1::AbortRequest { session_id, reason: fitting(reason) };
-        self.connection.backup().abort(request).await?;
-        Ok(())
+        let disks = failed.iter().map(|failed| failed.disk.as_str());
+        record(&self.connection, self.options, &self.run_id, disks, &reason).await
     }
 
     /// Names of the disks that were written to while they were read.
@@ -214,29 +251,14 @@ impl<'a> Agent<'a> {
             .disks
             .iter()
             .map(|disk| v1::DiskSpec { name: disk.name().to_owned(), size_bytes: disk.size_bytes() });
-        let request = self.start_request(disks.collect());
+        let missing_disks = self.missing.clone();
+        let request = start_request(self.options, &self.run_id, disks.collect());
+        let request = v1::StartRequest { missing_disks, ..request };
         let started = self.connection.backup().start(request).await?.into_inner();
         // A server that does not know of encryption would take anything.
         let namespace = format!("namespace {:?}", self.options.namespace);
         self.options.cipher.check(&started.key_id, &namespace)?;
         Ok(started)
-    }
-
-    fn start_request(&self, disks: Vec<v1::DiskSpec>) -> v1::StartRequest {
-        v1::StartRequest {
-            namespace: self.options.namespace.clone(),
-            vm: self.options.vm.clone(),
-            job: self.options.job.clone(),
-            disks,
-            run_id: self.run_id.clone(),
-            take_over: self.options.take_over,
-            missing_disks: self.missing.clone(),
-            accept_change: self.options.accept_change,
-            client_host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            key_id: KeyId::field(self.options.cipher.key_id()),
-            client_version: env!("CARGO_PKG_VERSION").to_owned(),
-            level: self.options.level.unsigned_abs(),
-        }
     }
 
     async fn one_session(&mut self, session: &v1::StartResponse) -> Result<v1::CommitResponse, ClientError> {

@@ -1,7 +1,10 @@
-//! `--limit-upload`: a token bucket for what is sent. Time is passed in.
+//! `--limit-upload`, and the agent's rates: a token bucket for what is sent. Time is passed in.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
+use holdfast_proto::rate_window::RateWindows;
+use holdfast_proto::size::ByteSize;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -25,6 +28,15 @@ impl TokenBucket {
         Self { bytes_per_second, level_bytes: bytes_per_second * BURST_SECONDS, filled_at: now }
     }
 
+    /// The bucket with another rate from time `now` on: a new one, for what was owed was owed at the old rate.
+    fn at_rate(&mut self, bytes_per_second: u64, now: Duration) -> &mut Self {
+        let other = Self::new(bytes_per_second, now);
+        if (other.bytes_per_second - self.bytes_per_second).abs() > f64::EPSILON {
+            *self = other;
+        }
+        self
+    }
+
     /// Takes `bytes` out at time `now` and says how long to wait before sending them. A message larger than
     /// the bucket can be sent too, after a longer wait.
     #[expect(clippy::cast_precision_loss, reason = "messages are at most some MiB")]
@@ -37,24 +49,41 @@ impl TokenBucket {
     }
 }
 
-/// A bucket on the real clock; no limit at all when `None`.
+/// A bucket on the real clock, whose rate may depend on the time of the week. Backups at the same time share it.
 #[derive(Debug)]
-pub(crate) struct UploadLimit {
-    bucket: Option<Mutex<TokenBucket>>,
+pub struct UploadLimit {
+    rates: Mutex<RateWindows>,
+    bucket: Mutex<TokenBucket>,
     epoch: Instant,
 }
 
+impl Default for UploadLimit {
+    /// Without limit.
+    fn default() -> Self {
+        Self::steady(None)
+    }
+}
+
 impl UploadLimit {
-    /// A limit in bytes per second.
-    pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
-        let bucket = bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate, Duration::ZERO)));
-        Self { bucket, epoch: Instant::now() }
+    /// A limit in bytes per second; `None`: without limit.
+    pub fn steady(bytes_per_sec: Option<NonZeroU64>) -> Self {
+        let otherwise = ByteSize(bytes_per_sec.map_or(0, NonZeroU64::get));
+        let bucket = TokenBucket::new(otherwise.0, Duration::ZERO);
+        let rates = RateWindows { windows: Vec::new(), otherwise };
+        Self { rates: Mutex::new(rates), bucket: Mutex::new(bucket), epoch: Instant::now() }
+    }
+
+    /// Limits what is sent from now on by these rates.
+    pub fn set(&self, rates: RateWindows) {
+        *self.rates.lock() = rates;
     }
 
     /// Waits until `bytes` may be sent.
     pub(crate) async fn wait(&self, bytes: u64) {
-        let Some(bucket) = &self.bucket else { return };
-        let delay = bucket.lock().take(bytes, self.epoch.elapsed());
+        let rate = self.rates.lock().bytes_per_sec(jiff::Timestamp::now().as_millisecond());
+        let Some(rate) = rate else { return };
+        let delay =
+            self.bucket.lock().at_rate(rate.get(), self.epoch.elapsed()).take(bytes, self.epoch.elapsed());
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
@@ -75,6 +104,16 @@ mod tests {
         assert_eq!(bucket.take(1000, second), second, "1,000 paid, 1,000 more owed");
         assert_eq!(bucket.take(0, 60 * second), Duration::ZERO);
         assert_eq!(bucket.take(600, 60 * second), second / 10, "a long pause saves up half a second only");
+    }
+
+    #[test]
+    fn another_rate_begins_anew() {
+        let mut bucket = TokenBucket::new(1000, Duration::ZERO);
+        bucket.take(1500, Duration::ZERO);
+        let owed = bucket.at_rate(1000, Duration::ZERO).take(0, Duration::ZERO);
+        assert_eq!(owed, Duration::from_secs(1), "the same rate changes nothing");
+        assert_eq!(bucket.at_rate(10, Duration::ZERO).take(0, Duration::ZERO), Duration::ZERO);
+        assert_eq!(bucket.take(15, Duration::ZERO), Duration::from_secs(1));
     }
 
     proptest! {

@@ -129,6 +129,18 @@ pub(super) enum Command {
     Completions(Completions),
 }
 
+impl Command {
+    /// Returns true for the agent as a service, which logs and is not watched by a person.
+    pub(super) const fn is_service(&self) -> bool {
+        let Self::Agent(agent) = self else { return false };
+        match &agent.command {
+            None => agent.run.once.is_none(),
+            Some(AgentCommand::Run(run)) => run.once.is_none(),
+            Some(_) => false,
+        }
+    }
+}
+
 /// Checks the server, its certificate and the token, and saves them in the profile.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -143,17 +155,81 @@ pub(super) struct Login {
     pub(super) accept_new: bool,
 }
 
-/// Makes this machine an agent of a server.
+/// Makes this machine an agent of a server, and backs up its VMs by the clock.
+///
+/// Without a command it runs as a service, as 'holdfast agent run' does.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  holdfast agent join hfj_agv2xk5l…")]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  holdfast agent join hfj_agv2xk5l…        makes this machine an agent, and writes a file that explains every key
+  holdfast agent list                      agents of the server, and which of them are late
+  holdfast agent check                     what the file means: VMs, disks, times, and whether the server is there
+  holdfast agent run --once                backs up every VM now
+  holdfast agent run --once web db         these
+  holdfast agent run                       backs up by the clock, as holdfast-agent.service does"
+)]
 pub(super) struct Agent {
     #[command(subcommand)]
-    pub(super) command: AgentCommand,
+    pub(super) command: Option<AgentCommand>,
+    #[command(flatten)]
+    pub(super) run: RunArgs,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AgentCommand {
     Join(JoinArgs),
+    Run(RunArgs),
+    Check(CheckArgs),
+    List(ListAgents),
+}
+
+/// Backs up VMs by the clock, as agent.toml says, until it is stopped.
+///
+/// SIGHUP, or a change of the file, has it read the file again; what runs goes on. SIGTERM ends it: backups in progress are
+/// recorded as failed, and made up for by the next start. Whatever happens is in the log.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast agent run
+  holdfast agent run --file ./agent.toml --state ./state
+  holdfast agent run --once web            VM web, now; exit code 3 if some VMs failed, 1 if all did")]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) file: AgentFile,
+    /// Folder with what is remembered over a restart [default: $STATE_DIRECTORY, or /var/lib/holdfast-agent]
+    #[arg(long, value_name = "DIR")]
+    pub(super) state: Option<PathBuf>,
+    /// Back up once, now, and end: every VM, or those named
+    #[arg(long, value_name = "VM", num_args = 0..)]
+    pub(super) once: Option<Vec<String>>,
+}
+
+/// Says what the agent would do, and what is wrong: VMs, disks, times, hooks, the server, the token.
+///
+/// Opens every disk and backs up nothing. The exit code is 1 if anything is wrong.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  holdfast agent check\n  holdfast agent check --file ./agent.toml --json"
+)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub(super) file: AgentFile,
+}
+
+/// Lists the agents that back up by the clock, as they last reported to the server, and says which are late.
+///
+/// Times are in UTC. One is late when its next run has passed by two hours and it has not been heard of since.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  holdfast agent list\n  holdfast agent list --json")]
+pub(super) struct ListAgents {}
+
+#[derive(Debug, Args)]
+pub(super) struct AgentFile {
+    /// The agent's file [default: agent.toml beside the profile; of root, in /etc/holdfast]
+    #[arg(long, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
 }
 
 /// Finds the server of a join code, recognises it by its certificate, and gets this machine a token of its own.

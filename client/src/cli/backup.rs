@@ -1,6 +1,8 @@
 //! `holdfast backup`.
 
+use std::num::NonZeroU64;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use holdfast_proto::api::DetailRow;
 use holdfast_proto::details::{self, Table, bytes};
@@ -10,13 +12,14 @@ use super::Context;
 use super::args::Backup;
 use super::display::Display;
 use super::output::{draw, seconds};
-use crate::backup::{BackupOptions, BackupSummary, run as back_up};
+use crate::backup::{BackupOptions, BackupSummary, UploadLimit, run as back_up};
 use crate::error::{ClientError, EXIT_PARTLY};
 use crate::source::{DiskArgument, open_each};
 use crate::stages::peak_memory_bytes;
 
 pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, ClientError> {
-    let (disks, unopened) = open_each(&DiskArgument::parse_all(&backup.disks)?, backup.opening.into())?;
+    let (arguments, opening) = (DiskArgument::parse_all(&backup.disks)?, backup.opening.into());
+    let (disks, unopened) = open_each(arguments.iter().map(|disk| (disk, opening)))?;
     for failed in &unopened {
         context
             .output
@@ -34,7 +37,7 @@ pub(super) async fn run(context: &Context, backup: &Backup) -> Result<ExitCode, 
         accept_change: backup.accept_change,
         level: backup.level,
         threads: backup.threads,
-        limit_upload: backup.limit_upload,
+        upload_limit: Arc::new(UploadLimit::steady(backup.limit_upload.and_then(NonZeroU64::new))),
         connections: backup.connections,
         cipher: context.cipher()?,
         retry_for: backup.retry_for,

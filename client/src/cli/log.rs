@@ -29,7 +29,7 @@ pub(super) struct Log {
     #[arg(default_value = "text")]
     log_format: Format,
     /// What to log: error, warn, info, debug, trace, or by module, such as info,h2=warn [default: warn; info
-    /// with JSON] [env: HOLDFAST_LOG_LEVEL]
+    /// with JSON, and of the agent as a service] [env: HOLDFAST_LOG_LEVEL]
     #[arg(long, global = true, value_name = "FILTER", env = "HOLDFAST_LOG_LEVEL", hide_env = true)]
     #[arg(value_parser = filter)]
     log_level: Option<String>,
@@ -42,10 +42,11 @@ impl Log {
     }
 
     /// Starts logging, of panics as well in JSON. A second call in one process changes nothing.
-    pub(super) fn start(&self) {
+    /// A service has nothing but its log.
+    pub(super) fn start(&self, is_service: bool) {
         let usual = match self.log_format {
-            Format::Text => "warn",
-            Format::Json => "info",
+            Format::Text if !is_service => "warn",
+            Format::Text | Format::Json => "info",
         };
         let filter = EnvFilter::builder().parse_lossy(self.log_level.as_deref().unwrap_or(usual));
         let lines = tracing_subscriber::fmt()

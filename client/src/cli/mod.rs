@@ -123,7 +123,7 @@ impl Context {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    cli.global.log.start();
+    cli.global.log.start(cli.command.is_service());
     let output = Output::new(&cli.global);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let outcome = match runtime {
@@ -157,7 +157,7 @@ async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
         Output::plain().text(&String::from_utf8_lossy(&script))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let context = Context::new(&cli.global, signals::interruptible()?);
+    let context = Context::new(&cli.global, signals::interruptible(!cli.command.is_service())?);
     let span = tracing::info_span!("command", request = %context.request);
     command(&context, cli.command).instrument(span).await
 }
@@ -165,7 +165,7 @@ async fn run(cli: Cli) -> Result<ExitCode, ClientError> {
 async fn command(context: &Context, command: Command) -> Result<ExitCode, ClientError> {
     match command {
         Command::Login(login) => login::run(context, &login).await,
-        Command::Agent(agent) => agent::run(context, &agent.command).await,
+        Command::Agent(agent) => agent::run(context, &agent).await,
         Command::Backup(backup) => backup::run(context, &backup).await,
         Command::List(list) => list::run(context, &list).await,
         Command::Restore(restore) => restore::run(context, &restore).await,

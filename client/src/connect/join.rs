@@ -14,7 +14,7 @@ use holdfast_proto::join::JoinCode;
 use tokio::task::JoinSet;
 use tonic::service::interceptor::InterceptedService;
 
-use super::profile::{read_small, write_private};
+use super::profile::{FILE_MAX_BYTES, read_small, write_private};
 use super::{Api, Credentials, Trust, channel, retrying, tls};
 use crate::error::{ClientError, ConnectError};
 
@@ -77,7 +77,8 @@ impl AgentKey {
     /// [`ClientError::File`], in particular where no profile could be written either.
     pub fn beside(profile: &Path) -> Result<Self, ClientError> {
         let path = profile.with_extension("toml.joining");
-        let left = read_small(&path)?.and_then(|text| blake3::Hash::from_hex(text.trim()).ok());
+        let left =
+            read_small(&path, FILE_MAX_BYTES)?.and_then(|text| blake3::Hash::from_hex(text.trim()).ok());
         if let Some(left) = left {
             return Ok(Self { bytes: *left.as_bytes(), path });
         }

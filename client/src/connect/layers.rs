@@ -8,7 +8,7 @@ use std::path::Path;
 use holdfast_keys::SecretBytes;
 use zeroize::Zeroizing;
 
-use super::profile::{Layer, read_small};
+use super::profile::{FILE_MAX_BYTES, Layer, read_small};
 use super::{Settings, Token, Trust};
 use crate::end_to_end::KeySource;
 use crate::error::ClientError;
@@ -60,7 +60,7 @@ impl Layers {
             }
             Some((Some(text), None)) => Token::new(text).map(Some),
             Some((None, Some(path))) => {
-                let text = read_small(path)?.ok_or_else(|| ClientError::File {
+                let text = read_small(path, FILE_MAX_BYTES)?.ok_or_else(|| ClientError::File {
                     what: "reading token file",
                     path: path.to_owned(),
                     source: std::io::Error::new(std::io::ErrorKind::NotFound, "there is no such file"),
@@ -141,7 +141,7 @@ impl Layers {
 /// # Errors
 /// [`ClientError::File`].
 pub fn read_passphrase(path: &Path) -> Result<SecretBytes, ClientError> {
-    let text = read_small(path)?.map(Zeroizing::new).ok_or_else(|| ClientError::File {
+    let text = read_small(path, FILE_MAX_BYTES)?.map(Zeroizing::new).ok_or_else(|| ClientError::File {
         what: "reading passphrase file",
         path: path.to_owned(),
         source: std::io::Error::new(std::io::ErrorKind::NotFound, "there is no such file"),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ClientError;
 
 /// A profile or token file is never longer than this (64 KiB).
-const FILE_MAX_BYTES: u64 = 64 << 10;
+pub(crate) const FILE_MAX_BYTES: u64 = 64 << 10;
 
 /// One source of settings. The profile file has exactly these keys; others are refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl Layer {
     /// # Errors
     /// [`ClientError::File`] or [`ClientError::Profile`], naming the file.
     pub fn load(path: &Path) -> Result<Self, ClientError> {
-        let Some(text) = read_small(path)? else { return Ok(Self::default()) };
+        let Some(text) = read_small(path, FILE_MAX_BYTES)? else { return Ok(Self::default()) };
         toml::from_str(&text).map_err(|error| ClientError::Profile {
             path: path.to_owned(),
             message: error.to_string().trim_end().to_owned(),
@@ -88,7 +88,7 @@ impl Layer {
 
 /// Writes a small file that only its owner may read, with the folders above it: a temporary file, then a rename, so that a
 /// crash leaves the old file or the new one.
-pub(super) fn write_private(what: &'static str, path: &Path, text: &str) -> Result<(), ClientError> {
+pub(crate) fn write_private(what: &'static str, path: &Path, text: &str) -> Result<(), ClientError> {
     let fail = |source| ClientError::File { what, path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(fail)?;
@@ -128,8 +128,8 @@ fn of_user(lookup: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     Some(config.join("holdfast").join("profile.toml"))
 }
 
-/// The text of a small file; `None` when it does not exist.
-pub(super) fn read_small(path: &Path) -> Result<Option<String>, ClientError> {
+/// The text of a file of at most so many bytes; `None` when it does not exist.
+pub(crate) fn read_small(path: &Path, max_bytes: u64) -> Result<Option<String>, ClientError> {
     use std::io::Read as _;
     let fail = |source| ClientError::File { what: "reading", path: path.to_owned(), source };
     let file = match std::fs::File::open(path) {
@@ -138,9 +138,9 @@ pub(super) fn read_small(path: &Path) -> Result<Option<String>, ClientError> {
         Err(error) => return Err(fail(error)),
     };
     let mut text = String::new();
-    let read = file.take(FILE_MAX_BYTES + 1).read_to_string(&mut text).map_err(fail)?;
-    if read as u64 > FILE_MAX_BYTES {
-        return Err(fail(std::io::Error::other(format!("it is longer than {FILE_MAX_BYTES} bytes"))));
+    let read = file.take(max_bytes + 1).read_to_string(&mut text).map_err(fail)?;
+    if read as u64 > max_bytes {
+        return Err(fail(std::io::Error::other(format!("it is longer than {max_bytes} bytes"))));
     }
     Ok(Some(text))
 }

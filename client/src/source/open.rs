@@ -23,23 +23,31 @@ pub struct Opening {
 /// [`SourceError::Open`], [`SourceError::NotADisk`], [`SourceError::Image`], [`SourceError::Damaged`],
 /// [`SourceError::NoProgram`], [`SourceError::TooLarge`], or [`SourceError::Argument`] for an address that is none.
 pub fn open(disk: &DiskArgument, opening: Opening) -> Result<Arc<dyn Source>, SourceError> {
-    let source: Arc<dyn Source> = match disk.address() {
-        Some(address) => Arc::new(open_address(&disk.name, address, opening.format)?),
-        None => open_path(disk, opening)?,
-    };
-    within_limits(&*source)?;
-    Ok(source)
+    open_as(disk, opening).map(|(source, _)| source)
 }
 
-fn open_path(disk: &DiskArgument, opening: Opening) -> Result<Arc<dyn Source>, SourceError> {
+/// As [`open`], with the format that the disk was opened in.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_as(disk: &DiskArgument, opening: Opening) -> Result<(Arc<dyn Source>, Format), SourceError> {
+    let opened: (Arc<dyn Source>, Format) = match disk.address() {
+        Some(address) => (Arc::new(open_address(&disk.name, address, opening.format)?), Format::Raw),
+        None => open_path(disk, opening)?,
+    };
+    within_limits(&*opened.0)?;
+    Ok(opened)
+}
+
+fn open_path(disk: &DiskArgument, opening: Opening) -> Result<(Arc<dyn Source>, Format), SourceError> {
     let file = RawDisk::open(&disk.name, &disk.path)?;
     let format = opening.format.map_or_else(|| Format::of(&disk.path, &file), Ok)?;
     if format == Format::Raw {
-        return Ok(Arc::new(file));
+        return Ok((Arc::new(file), format));
     }
     let location = file.location().to_owned();
     let chain = Chain::open(&disk.path, file, format, opening.allow_backing)?;
-    Ok(Arc::new(NbdDisk::open(&disk.name, &location, chain)?))
+    Ok((Arc::new(NbdDisk::open(&disk.name, &location, chain)?), format))
 }
 
 /// Opens an export, whose bytes are those of the disk. Those of an image are refused: the server is to open it.
@@ -88,9 +96,11 @@ type OpenedDisks = (Vec<Arc<dyn Source>>, Vec<FailedDisk>);
 ///
 /// # Errors
 /// That of the first disk, when none can be opened; that of an image, which is a mistake on the command line.
-pub fn open_each(disks: &[DiskArgument], opening: Opening) -> Result<OpenedDisks, SourceError> {
+pub fn open_each<'a>(
+    disks: impl IntoIterator<Item = (&'a DiskArgument, Opening)>,
+) -> Result<OpenedDisks, SourceError> {
     let (mut opened, mut failed, mut first) = (Vec::new(), Vec::new(), None);
-    for disk in disks {
+    for (disk, opening) in disks {
         match open(disk, opening) {
             Ok(source) => opened.push(source),
             Err(error @ SourceError::Image { .. }) => return Err(error),
@@ -142,8 +152,9 @@ mod tests {
         assert_eq!(open(&argument(&image), raw).unwrap().size_bytes(), 8);
         // Not left out, as one that cannot be read is.
         let both = [argument(&good), argument(&image)];
-        assert!(matches!(open_each(&both, Opening::default()), Err(SourceError::Image { .. })));
-        assert_eq!(open_each(&both, raw).unwrap().0.len(), 2);
+        let each = |opening| open_each(both.iter().map(|disk| (disk, opening)));
+        assert!(matches!(each(Opening::default()), Err(SourceError::Image { .. })));
+        assert_eq!(each(raw).unwrap().0.len(), 2);
     }
 
     #[test]
@@ -176,11 +187,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let argument = |name: &str| DiskArgument { name: name.into(), path: folder.path().join(name) };
         std::fs::write(folder.path().join("good"), [7; 10]).unwrap();
-        let (opened, failed) = open_each(&[argument("bad"), argument("good")], Opening::default()).unwrap();
+        let each = |names: &[&str]| {
+            let disks: Vec<_> = names.iter().map(|name| argument(name)).collect();
+            open_each(disks.iter().map(|disk| (disk, Opening::default())))
+        };
+        let (opened, failed) = each(&["bad", "good"]).unwrap();
         assert_eq!(opened.iter().map(|disk| disk.name()).collect::<Vec<_>>(), ["good"]);
         assert_eq!(failed.len(), 1);
         assert!(failed[0].disk == "bad" && failed[0].error.contains("cannot open"), "{failed:?}");
-        assert!(matches!(open_each(&[argument("bad")], Opening::default()), Err(SourceError::Open { .. })));
+        assert!(matches!(each(&["bad"]), Err(SourceError::Open { .. })));
     }
 
     #[test]

@@ -235,8 +235,8 @@ impl Drop for QemuNbd {
     }
 }
 
-/// The last of all that can be read.
-fn tail(mut from: impl io::Read) -> String {
+/// The last of all that can be read, in one line.
+pub(crate) fn tail(mut from: impl io::Read) -> String {
     let mut text = Vec::new();
     let mut piece = [0; 512];
     while let Ok(read) = from.read(&mut piece)

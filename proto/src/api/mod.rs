@@ -1,6 +1,7 @@
 //! The nouns that the command line administers, each once: requests and answers of the API, for the server's handlers, the command
 //! line and, with the feature `schema`, the OpenAPI document. There the first lines of these doc comments are its descriptions.
 
+mod agents;
 mod backups;
 mod details;
 mod findings;
@@ -17,6 +18,7 @@ mod verifications;
 
 use serde::{Deserialize, Serialize};
 
+pub use agents::{Agent, AgentReport, LATE_MS};
 pub use backups::{Backup, BackupDisk, PointPlaces, RestoreCommand, Verify};
 pub use details::{DetailBatch, DetailFigures, DetailRow, RowStatus};
 pub use findings::{Figures, Finding, FindingKind};

@@ -59,6 +59,9 @@ pub const LOCK_DAYS_MAX: u32 = 36_525;
 /// Most days for which a policy may keep data from an archive: a hundred years, which is never.
 pub const ARCHIVE_DAYS_MAX: u32 = 36_500;
 
+/// Machines of which the agent of one token is known at most. Each has a token of its own, unless one was handed around.
+pub const AGENTS_PER_TOKEN_MAX: u32 = 256;
+
 /// Policies of one namespace at most: every commit looks through them.
 pub const POLICIES_PER_NAMESPACE_MAX: u32 = 1000;
 

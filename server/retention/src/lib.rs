@@ -1,12 +1,11 @@
-//! Retention: which restore points a policy keeps and which rule keeps each, what a policy would keep over the years,
-//! and when scheduled work runs. Pure: time, time zone and restore points are passed in, nothing is read or written, so
+//! Retention: which restore points a policy keeps and which rule keeps each, and what a policy would keep over the years.
+//! Pure: time, time zone and restore points are passed in, nothing is read or written, so
 //! a dry run, a policy and the simulator of the web UI cannot differ.
 //!
 //! | module | open it for |
 //! |---|---|
 //! | `decide` | which restore points are kept, and why |
 //! | `period` | the hour, day, week, month or year that a moment falls in |
-//! | `schedule` | calendar expressions in a time zone |
 //! | `simulate` | restore points that would exist on each day |
 //! | `forecast` | existing restore points that will be gone after some time |
 //!
@@ -20,17 +19,15 @@
 mod decide;
 mod forecast;
 mod period;
-mod schedule;
 mod simulate;
 
 pub use decide::{Decision, Reason, RestorePoint, decide};
 pub use forecast::{FORECAST_DAYS_MAX, leaving};
 pub use period::Period;
-pub use schedule::{EXPRESSION_MAX_BYTES, Schedule, ScheduleError, ZONE_MAX_BYTES, zone};
 pub use simulate::{
     SIMULATED_DAYS_MAX, SIMULATED_ENTRIES_MAX, SIMULATED_RUNS_MAX, SimulateError, SimulatedDay,
     SimulatedPoint, simulate,
 };
 
-/// A time zone; [`zone`] finds it by name.
+/// A time zone; [`zone`](holdfast_proto::schedule::zone) finds it by name.
 pub use jiff::tz::TimeZone;

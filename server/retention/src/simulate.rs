@@ -9,11 +9,11 @@ mod tests;
 use std::collections::HashSet;
 
 use holdfast_proto::api::Rules;
+use holdfast_proto::schedule::Schedule;
 use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan as _};
 
 use crate::decide::{Reason, RestorePoint, decide};
-use crate::schedule::Schedule;
 
 /// Most days of one simulation: ten years.
 pub const SIMULATED_DAYS_MAX: u32 = 3_660;

@@ -13,11 +13,11 @@ use comfy_table::{Table, presets};
 use holdfast_engine::catalog::{Catalog, NamespaceQuota, Quota};
 use holdfast_engine::clock::{Clock, SystemClock};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::size::ByteSize;
 use serde_json::{Value, json};
 
 use super::fail::Failure;
 use super::{DataFolder, no_repository, out, token};
-use crate::config::ByteSize;
 use crate::insight::agents_sentence;
 use crate::process;
 use crate::repository::destroy::{Destroyed, InBucket, destroy_namespace};

@@ -8,10 +8,9 @@
 mod advertise;
 mod encryption;
 mod parity;
-mod rate_window;
+mod reserve;
 mod resolve;
 mod s3;
-mod size;
 #[cfg(test)]
 mod tests;
 
@@ -22,17 +21,17 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args as _, FromArgMatches as _};
 use holdfast_engine::SCRUB_DAYS;
 use holdfast_proto::address::ServerAddress;
+use holdfast_proto::rate_window::RateWindow;
 use holdfast_proto::reread::REREAD_DAYS;
+use holdfast_proto::size::ByteSize;
 use serde::{Deserialize, Serialize};
 
 pub use encryption::Encryption;
 pub use parity::{NotParity, Parity};
-pub(crate) use rate_window::SendRates;
-pub use rate_window::{NotAWindow, RateWindow};
+pub use reserve::Reserve;
 pub use resolve::{ConfigError, Given, Origin, Resolved, check_env, resolve};
 pub(crate) use s3::{DAYS_MAX, server_encryption};
 pub use s3::{S3Checksum, S3ObjectLock};
-pub use size::{ByteSize, NotASize, Reserve};
 
 use crate::tls::IdentitySource;
 

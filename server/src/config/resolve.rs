@@ -178,9 +178,9 @@ fn env_name(key: &str) -> String {
     format!("{ENV_PREFIX}{}", key.to_uppercase())
 }
 
-/// Variables of that prefix that are no settings of the server: the agent's, which may run beside it, those of tests, and
+/// Variables of that prefix that are no settings of the server: the agent's, which may run beside it, those of its hooks, of tests, and
 /// those that container engines make of a service's name.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 18] = [
     "CONFIG",
     "SERVER",
     "TOKEN",
@@ -192,6 +192,13 @@ const OTHERS: [&str; 11] = [
     "ENV",
     "URL",
     "PORT",
+    "VM",
+    "JOB",
+    "RUN",
+    "DISKS",
+    "RESULT",
+    "BACKUP",
+    "ERROR",
 ];
 const OTHER_PREFIXES: [&str; 14] = [
     "NAMESPACE_KEY_",

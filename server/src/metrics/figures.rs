@@ -1,6 +1,7 @@
 //! Figures looked up for a scrape: index and volume, and sums of the catalog (see [`recorded`]). The figures are cached
 //! for a while, so that frequent scrapes cost little.
 
+mod agents;
 mod recorded;
 mod tasks;
 
@@ -16,6 +17,7 @@ use super::exposition::Samples;
 use super::names as n;
 use crate::error::ServiceError;
 use crate::metrics::LabelTable;
+use agents::AgentFigures;
 use recorded::Recorded;
 use tasks::TaskFigures;
 
@@ -57,6 +59,7 @@ struct Figures {
     scrub: ScrubStatus,
     recorded: Recorded,
     tasks: TaskFigures,
+    by_the_clock: AgentFigures,
 }
 
 /// Adds the figures, looked up again when that is due. Blocks. When it fails, the failure is counted and the figures
@@ -108,6 +111,7 @@ impl Figures {
             scrub: engine.scrub_status()?,
             recorded: Recorded::gather(catalog, labels, now_ms)?,
             tasks: TaskFigures::gather(catalog)?,
+            by_the_clock: AgentFigures::gather(catalog)?,
         })
     }
 
@@ -119,6 +123,7 @@ impl Figures {
         self.add_stats(samples);
         self.recorded.add(now_ms, samples);
         self.tasks.add(now_ms, samples);
+        self.by_the_clock.add(now_ms, samples);
     }
 
     fn add_scrub(&self, now_ms: i64, samples: &mut Samples) {

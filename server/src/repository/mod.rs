@@ -23,11 +23,12 @@ use holdfast_engine::clock::Clock;
 use holdfast_engine::owner::adopt;
 use holdfast_engine::{EngineError, EngineOptions, EngineParts, Health, Obstacle, traces_of_repository};
 use holdfast_proto::ErrorCode;
+use holdfast_proto::size::ByteSize;
 use holdfast_sealing::SealedVolume;
 use holdfast_volume::{LocalVolume, Volume};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::config::{ByteSize, Reserve, Settings};
+use crate::config::{Reserve, Settings};
 use crate::error::{ServiceError, io_code};
 use crate::memory::Budget;
 pub(crate) use crate::repository::audit::{

@@ -9,7 +9,7 @@ use holdfast_engine::ids::{NamespaceId, PolicyId};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::api::SetPolicy;
 use holdfast_proto::limits::check_name;
-use holdfast_retention::{Schedule, zone};
+use holdfast_proto::schedule::{Schedule, zone};
 
 use crate::auth::Caller;
 use crate::error::ServiceError;

@@ -11,7 +11,8 @@ use holdfast_engine::{Engine, EngineError};
 use holdfast_proto::ErrorCode;
 use holdfast_proto::api::Rules;
 use holdfast_proto::details::shell_word;
-use holdfast_retention::{RestorePoint, TimeZone, leaving, zone};
+use holdfast_proto::schedule::zone;
+use holdfast_retention::{RestorePoint, TimeZone, leaving};
 
 use crate::error::ServiceError;
 use crate::retention::plan::{Decided, decide_vm, each_point};

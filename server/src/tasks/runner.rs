@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdfast_engine::catalog::{ScheduleMark, TaskKind};
 use holdfast_proto::ErrorCode;
-use holdfast_retention::Schedule;
+use holdfast_proto::schedule::{self, Schedule};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -96,10 +96,6 @@ impl Attempt {
     }
 }
 
-/// A mark that is this far ahead is from before the clock was set back. Less than that may be a correction of the clock
-/// just after a task was started, which must not start it again.
-const AHEAD_MAX_MS: i64 = 3_600_000;
-
 /// A schedule, as the clock sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -127,11 +123,12 @@ pub(super) enum Due {
 /// `Invalid`: the expression or the time zone cannot be read.
 pub(super) fn due(plan: &Plan, mark: Option<&ScheduleMark>, now_ms: i64) -> Result<Due, ServiceError> {
     let moved = ScheduleMark { name: plan.name.clone(), at_ms: now_ms };
-    let Some(mark) = mark.filter(|mark| mark.at_ms.saturating_sub(now_ms) <= AHEAD_MAX_MS) else {
-        return Ok(Due::Begin(moved));
-    };
-    let next = next_occurrence(&plan.expression, &plan.time_zone, mark.at_ms)?;
-    Ok(if next.is_some_and(|next| next <= now_ms) { Due::Now(moved) } else { Due::Later })
+    let schedule = parse(&plan.expression, &plan.time_zone)?;
+    Ok(match schedule.due(mark.map(|mark| mark.at_ms), now_ms) {
+        schedule::Due::Now => Due::Now(moved),
+        schedule::Due::Begin => Due::Begin(moved),
+        schedule::Due::Later => Due::Later,
+    })
 }
 
 /// The first time after `after_ms`; `None` beyond the end of the calendar.
@@ -143,7 +140,9 @@ pub(super) fn next_occurrence(
     time_zone: &str,
     after_ms: i64,
 ) -> Result<Option<i64>, ServiceError> {
-    let schedule =
-        Schedule::parse(expression, time_zone).map_err(|e| ServiceError::invalid(e.to_string()))?;
-    Ok(schedule.next_after_ms(after_ms))
+    Ok(parse(expression, time_zone)?.next_after_ms(after_ms))
+}
+
+fn parse(expression: &str, time_zone: &str) -> Result<Schedule, ServiceError> {
+    Schedule::parse(expression, time_zone).map_err(|error| ServiceError::invalid(error.to_string()))
 }

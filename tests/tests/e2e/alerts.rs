@@ -39,6 +39,13 @@ const CASES: &[Case] = &[
         "8m",
         &["1m", "30m"],
     ),
+    case(
+        "HoldfastAgentLate",
+        "5m",
+        &[("holdfast_agent_next_run_overdue_seconds", "0x11 9000x19 0x120")],
+        "100m",
+        &["20m", "200m"],
+    ),
     case("HoldfastReadOnly", "1m", &[("holdfast_read_only", LONG)], "5m", &["1m", "30m"]),
     case("HoldfastNotReady", "1m", &[(r#"holdfast_not_ready{reason="full"}"#, SPELL)], "9m", &["4m", "30m"]),
     case("HoldfastDataLost", "1m", &[("holdfast_damaged_restore_points", LONG)], "5m", &["1m", "30m"]),

@@ -7,6 +7,7 @@ use holdfast_tests::proxy::Proxy;
 use holdfast_tests::repository::files;
 use holdfast_tests::server::maintain;
 use holdfast_tests::{Agent, Disk, Server, wait_for};
+use rustix::process::Signal;
 use tempfile::tempdir;
 
 /// Makes a backup of 64 MiB take minutes, for tests that kill its agent long before.
@@ -126,6 +127,39 @@ fn a_dead_agents_session_expires() {
 }
 
 /// A backup through a proxy that cuts its connections `cuts` times.
+/// Neither ends without a trace: of one the cause is told, of the other that no more was heard of it.
+#[test]
+fn an_interrupted_backup_and_one_whose_token_ends_are_on_record() {
+    let folder = tempdir().unwrap();
+    // A live agent may lose its session on a busy machine: nothing here depends on it.
+    let server = Server::options().arg("--lease-secs=5").start(&folder.path().join("repository"));
+    let rows = |vm: &str| -> Vec<_> {
+        let rows = server.agent().report().into_iter().filter(|row| row.text("vm") == vm);
+        rows.map(|row| (row.text("status").to_owned(), row.text("error").to_owned())).collect()
+    };
+    let begin = |vm: &str, seed: u64, token: &str| {
+        let blobs = files(&server.data_dir().join("blobs"));
+        let large =
+            blobs.iter().filter(|file| std::fs::metadata(file).is_ok_and(|file| file.len() >= 1 << 20));
+        let before = large.count();
+        let disk = Disk::of_noise(folder.path().join(vm), seed, 64 << 20);
+        let args = [&["backup", "--vm", vm, disk.arg()][..], &NEVER_DONE].concat();
+        let run = server.agent().with_token(token).start(&args);
+        wait_until_sending_more_than(&server, before, 1 << 20);
+        run
+    };
+    let run = begin("stopped", 1, &server.admin_token());
+    run.signal(Signal::INT);
+    run.wait().fails(130, &["nothing of this run was kept"]);
+    let stopped = rows("stopped");
+    assert!(stopped.iter().any(|(status, why)| status == "aborted" && why == "interrupted"), "{stopped:?}");
+
+    let run = begin("revoked", 2, &server.token("hv", "backup", &[]));
+    assert!(server.tokens(&["revoke", "hv"]).0.success());
+    run.wait().fails(4, &["revoked"]);
+    wait_for("the record", || rows("revoked").iter().any(|(status, _)| status == "expired").then_some(()));
+}
+
 fn back_up_over_a_bad_wire(server: &Server, agent: &Agent, disk: &Disk, cuts: u64) -> u64 {
     let proxy = Proxy::cutting(server.grpc(), 8 << 20, cuts);
     agent.through(proxy.address()).back_up("vm", &[disk.arg()]);

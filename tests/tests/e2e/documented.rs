@@ -125,6 +125,9 @@ impl Scene {
         let bucket = setting.with_bucket.then(TestBucket::start);
         let mut scene = Self { folder, server: None, backup: String::new(), setting, bucket };
         scene.configure();
+        let agent = scene.folder.path().join("disks/web-*");
+        let agent = format!("[[vm]]\nname = '*'\nschedule = '@daily'\ndisks = ['{}']\n", agent.display());
+        std::fs::write(scene.path("settings/agent.toml"), agent).unwrap();
         scene.give(scene.folder.path());
         scene.start();
         let data = format!("data={}", disks[1]);
@@ -358,7 +361,13 @@ impl Scene {
     /// Replaces everything of the reader's in the command's arguments.
     fn stand_in(&self, command: &Command) -> Result<Vec<String>, String> {
         let mut args: Vec<String> = Vec::new();
-        for arg in &command.args {
+        if let (Some("agent"), Some("check" | "run")) =
+            (command.args.first().map(String::as_str), command.args.get(1).map(String::as_str))
+        {
+            args.extend(command.args.iter().take(2).cloned());
+            args.extend(["--file".to_owned(), self.path("settings/agent.toml").display().to_string()]);
+        }
+        for arg in command.args.iter().skip(args.len().min(2)) {
             let value = args.last().and_then(|before| VALUES.iter().find(|(flag, _)| flag == before));
             match value {
                 Some((_, value)) => args.push((*value).to_owned()),

@@ -57,11 +57,13 @@ fn one_line_makes_a_machine_an_agent() {
     assert!(!joined.contains("hf_"), "the token is on the screen: {joined}");
     let profile = std::fs::metadata(machine.profile()).unwrap();
     assert_eq!(profile.permissions().mode() & 0o777, 0o600);
+    assert!(joined.contains("agent.toml") && joined.contains("holdfast agent run --file"), "{joined}");
     assert_eq!(
         std::fs::read_dir(machine.profile().parent().unwrap()).unwrap().count(),
-        1,
-        "nothing else stays"
+        2,
+        "nothing but the profile and the agent's file stays"
     );
+    machine.ok(&["agent", "check"]);
     machine.ok(&["backup", "--vm", "web", disk.arg()]);
     let restored = folder.path().join("restored.raw");
     machine.ok(&["restore", "latest", "--vm", "web", "--to", restored.to_str().unwrap()]);
@@ -84,6 +86,10 @@ fn joining_again_keeps_what_was_configured() {
          namespace_key = '/keys/berlin'\n",
     )
     .unwrap();
+    let agent_file = machine.profile().with_file_name("agent.toml");
+    let vms =
+        "[[vm]]\nname = 'gone'\nschedule = '@daily'\nnamespace = 'rome'\ndisks = ['/nonexistent/disk.raw']\n";
+    std::fs::write(&agent_file, vms).unwrap();
     for name in ["hv1", "hv1-again"] {
         let code = server.join_code(name, &["--namespace", "berlin", "--namespace", "paris"]);
         // As a terminal breaks a long line, in capitals.
@@ -96,12 +102,18 @@ fn joining_again_keeps_what_was_configured() {
         );
         assert!(profile.contains(server.grpc()) && !profile.contains("old"), "{profile}");
     }
+    assert_eq!(std::fs::read_to_string(&agent_file).unwrap(), vms);
+    for problem in ["cannot open /nonexistent/disk.raw", "not valid for namespace rome"] {
+        machine.fails(&["agent", "check"], 1, problem);
+    }
+    std::fs::remove_file(&agent_file).unwrap();
     let code = server.join_code("hv-paris", &["--namespace", "paris", "--role", "restore"]);
     machine.ok(&["agent", "join", &code]);
     assert!(
         !std::fs::read_to_string(machine.profile()).unwrap().contains("namespace = "),
         "it may not use berlin"
     );
+    assert!(!agent_file.exists(), "an agent that restores has nothing to do by the clock");
 }
 
 #[test]

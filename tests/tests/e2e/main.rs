@@ -81,6 +81,8 @@ mod runbooks;
 #[cfg(test)]
 mod scrub;
 #[cfg(test)]
+mod service;
+#[cfg(test)]
 mod shutdown;
 #[cfg(test)]
 mod sources;

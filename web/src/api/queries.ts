@@ -152,6 +152,8 @@ export const useAttributedDays = (query: QueryOf<"/attribution/history">, enable
 /** The bucket with copies of the repository; copies go on by themselves, and no event tells of them. */
 export const useTiers = () =>
   useQuery({ queryKey: ["tiers"], queryFn: ({ signal }) => get("/tiers", { signal }), refetchInterval: TIERS_MS });
+/** Agents that back up by the clock, as they last reported. */
+export const useAgents = () => useGet("agents", "/agents");
 export const useTokens = () => useGet("tokens", "/tokens");
 
 /** A page of a list with offset paging. */

@@ -28,6 +28,8 @@ const FILES: &[&str] = &[
     // The map of data that could not be restored.
     "client/src/restore/bad_map.rs",
     "client/src/connect/",
+    // The agent's settings, what it remembers, and files that its patterns mean.
+    "client/src/service/",
     // This process in /proc.
     "client/src/stages.rs",
     "client/src/cli/signals.rs",

@@ -12,6 +12,7 @@
 //! nothing else in this process may open the file: closing it would drop SQLite's locks (POSIX).
 
 pub(crate) mod adoption;
+pub(crate) mod agents;
 pub(crate) mod attempt_refs;
 pub(crate) mod attribution;
 pub(crate) mod audit;

@@ -17,6 +17,7 @@
 )]
 
 mod access;
+mod agents;
 mod attribution;
 mod backups;
 mod containers;
@@ -50,6 +51,7 @@ type Case = (&'static str, fn(&Fixture));
 
 const CASES: &[&[Case]] = &[
     access::CASES,
+    agents::CASES,
     attribution::CASES,
     backups::CASES,
     trust::CASES,

@@ -1,11 +1,11 @@
 //! Comparison with `restic forget`, and properties that hold for any restore points.
 
+use holdfast_proto::schedule::zone;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
 
 use super::*;
-use crate::schedule::zone;
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;

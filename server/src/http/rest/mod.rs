@@ -3,6 +3,7 @@
 //! details), `wire` (pages, sums and times).
 
 mod activity;
+mod agents;
 mod audit;
 mod backups;
 mod capacity;
@@ -137,6 +138,8 @@ fn for_everyone() -> Table {
         .route(Access::Any, routes!(server::server))
         .route(CATALOG, routes!(namespaces::list))
         .route(CATALOG, routes!(jobs::list))
+        .route(CATALOG, routes!(agents::list))
+        .route(BACKUP, routes!(agents::report))
         .route(CATALOG, routes!(vms::list))
         .route(CATALOG, routes!(vms::get))
         .route(OPERATE_THERE, routes!(vms::change_owner))

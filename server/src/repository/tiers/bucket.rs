@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use holdfast_engine::clock::Clock;
 use holdfast_proto::ErrorCode;
+use holdfast_proto::rate_window::RateWindows;
 use holdfast_s3::{OpenError, S3Config, S3Volume};
 use holdfast_tiers::Remote;
-use holdfast_volume::{Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer, ThrottleVolume, Volume};
+use holdfast_volume::{
+    RateSchedule, Rates, RetryPolicy, RetryVolume, SystemRandom, SystemTimer, ThrottleVolume, Volume,
+};
 
-use crate::config::{SendRates, Settings, server_encryption};
+use crate::config::{Settings, server_encryption};
 use crate::error::ServiceError;
 
 /// Largest file of certificates: above any bundle.
@@ -43,14 +46,29 @@ pub(super) fn remote(bucket: &Arc<S3Volume>, settings: &Settings, clock: &Arc<dy
         Arc::<SystemTimer>::clone(&timer),
         Arc::new(SystemRandom),
     );
-    let writes = match SendRates::of(settings, clock) {
-        Some(rates) => {
+    let windows = RateWindows { windows: settings.s3_rate_windows.clone(), otherwise: settings.s3_rate };
+    let writes = match Some(windows).filter(RateWindows::is_limited) {
+        Some(windows) => {
+            let rates = SendRates { windows, clock: Arc::clone(clock) };
             let reads = Arc::new(Rates::default());
             Arc::new(ThrottleVolume::scheduled(volume(), reads, Arc::new(rates), timer)) as Arc<dyn Volume>
         }
         None => volume(),
     };
     Remote { store: Arc::<S3Volume>::clone(bucket), reads: Arc::new(retried), writes }
+}
+
+/// What may be sent to the bucket now.
+#[derive(Debug)]
+struct SendRates {
+    windows: RateWindows,
+    clock: Arc<dyn Clock>,
+}
+
+impl RateSchedule for SendRates {
+    fn rates(&self) -> Rates {
+        Rates { bytes_per_sec: self.windows.bytes_per_sec(self.clock.now_ms()), requests_per_sec: None }
+    }
 }
 
 fn s3_config(settings: &Settings) -> Result<Option<S3Config>, ServiceError> {

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use holdfast_engine::catalog::PageRequest;
 use holdfast_engine::clock::SystemClock;
 use holdfast_proto::api::{Backup, DetailBatch, DetailRow, Keyset, LINES, Line, PREFIX, Problem};
+use holdfast_proto::size::ByteSize;
 use holdfast_proto::v1;
 use holdfast_proto::v1::backup_client::BackupClient;
 use holdfast_proto::v1::restore_client::RestoreClient;
@@ -36,7 +37,7 @@ use tonic::{Request, Status};
 use tower::{Service as _, ServiceExt as _};
 
 use super::*;
-use crate::config::{ByteSize, Reserve, Settings};
+use crate::config::{Reserve, Settings};
 
 /// Disks of the tests: one extent and a bit, all zeros.
 const DISK_BYTES: u64 = (4 << 20) + 4096;

@@ -36,7 +36,7 @@ test -f /usr/lib/systemd/system/holdfast-server.service
 serve
 grep -q 'gRPC listening on 0.0.0.0:7440' /tmp/server.log
 line=$($service holdfast-server token create --join --name hv1 --namespace default)
-$line
+$line > /tmp/join.log 2>&1
 test "$(stat -c '%U %a' /etc/holdfast/profile.toml)" = 'root 600'
 grep -q '192.0.2.1:7440' /etc/holdfast/profile.toml
 head -c 5000000 /dev/urandom > /disk.raw
@@ -44,6 +44,15 @@ holdfast backup --vm web /disk.raw
 holdfast list --vm web | grep -q web
 holdfast restore latest --vm web --to /restored.raw
 cmp /disk.raw /restored.raw
+
+# The agent by the clock: joining wrote its file and said what to start, for systemd does not run here.
+test -f /usr/lib/systemd/system/holdfast-agent.service
+test "$(stat -c '%U %a' /etc/holdfast/agent.toml)" = 'root 600'
+grep -q "holdfast agent run" /tmp/join.log
+printf '[[vm]]\nname = "*"\ndisks = ["/*.raw"]\n' >> /etc/holdfast/agent.toml
+holdfast agent check
+holdfast agent run --once
+holdfast list --vm disk | grep -q disk
 
 # Root's commands use the same settings, and leave the folder to its owner.
 holdfast-server token list | grep -q hv1

@@ -7,6 +7,7 @@ import type { CreatedToken, TokenRecord } from "../../api/schema";
 import { Card } from "../../components/Card";
 import { Async } from "../../components/Feedback";
 import { Icon } from "../../components/icons";
+import { Agents } from "./Agents";
 import { Audit } from "./Audit";
 import { CreateToken } from "./CreateToken";
 import { NewTokenDialog } from "./NewTokenDialog";
@@ -41,6 +42,7 @@ export default function Access() {
           {(page) => <Tokens tokens={page.items} onRevoke={setRevoking} />}
         </Async>
       </Card>
+      <Agents />
       <Audit />
       {creating !== null && (
         <CreateToken

@@ -16,7 +16,8 @@ use holdfast_proto::api::{
     SimulatedPoint, Simulation, Time,
 };
 use holdfast_proto::limits::{FORGET_VMS_MAX, check_name};
-use holdfast_retention::{Reason, Schedule, simulate as simulated, zone};
+use holdfast_proto::schedule::{Schedule, zone};
+use holdfast_retention::{Reason, simulate as simulated};
 use serde::Deserialize;
 use utoipa::IntoParams;
 

@@ -1,18 +1,16 @@
-//! The setting `s3_rate_windows`: what may be sent at which time of the week.
+//! Windows of the week with a rate of their own: what a server may send to a bucket, and what an agent may send to a server.
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use holdfast_engine::clock::Clock;
-use holdfast_volume::{RateSchedule, Rates};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, Settings};
+use crate::schedule::zone;
+use crate::size::{ByteSize, NotASize};
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
@@ -82,9 +80,7 @@ fn parse(text: &str) -> Result<RateWindow, String> {
     };
     let (time, zone, rate) = match rest {
         [time, rate] => (time, TimeZone::UTC, rate),
-        [time, zone, rate] => {
-            (time, holdfast_retention::zone(zone).map_err(|error| error.to_string())?, rate)
-        }
+        [time, zone, rate] => (time, self::zone(zone).map_err(|error| error.to_string())?, rate),
         _ => return Err("a time such as 08:00-18:00 and a rate are needed".to_owned()),
     };
     let (from, to) = time.split_once('-').ok_or_else(|| format!("{time} has no end"))?;
@@ -93,7 +89,7 @@ fn parse(text: &str) -> Result<RateWindow, String> {
         return Err(format!("{time} has no length; the whole day is 00:00-24:00"));
     }
     let minutes = from..if to < from { to + DAY_MINUTES } else { to };
-    let rate = rate.parse().map_err(|error: super::NotASize| error.to_string())?;
+    let rate = rate.parse().map_err(|error: NotASize| error.to_string())?;
     Ok(RateWindow { text: words.join(" "), days, minutes, zone, rate })
 }
 
@@ -135,29 +131,26 @@ impl RateWindow {
     }
 }
 
-/// Rate limit for sending to the bucket: the first window that holds counts, and `s3_rate` at all other times.
-#[derive(Debug)]
-pub(crate) struct SendRates {
-    windows: Vec<RateWindow>,
-    otherwise: ByteSize,
-    clock: Arc<dyn Clock>,
+/// Rates at all times: the first window that holds counts, and `otherwise` at all other times. 0 is any rate.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RateWindows {
+    /// In the order in which they are asked.
+    pub windows: Vec<RateWindow>,
+    /// Bytes a second.
+    pub otherwise: ByteSize,
 }
 
-impl SendRates {
-    /// `None`: nothing is limited at any time.
-    pub(crate) fn of(settings: &Settings, clock: &Arc<dyn Clock>) -> Option<Self> {
-        let (windows, otherwise) = (settings.s3_rate_windows.clone(), settings.s3_rate);
-        let is_limited = otherwise.0 > 0 || windows.iter().any(|window| window.rate.0 > 0);
-        is_limited.then(|| Self { windows, otherwise, clock: Arc::clone(clock) })
+impl RateWindows {
+    /// Returns true if the rate is limited at some time.
+    pub fn is_limited(&self) -> bool {
+        self.otherwise.0 > 0 || self.windows.iter().any(|window| window.rate.0 > 0)
     }
-}
 
-impl RateSchedule for SendRates {
-    fn rates(&self) -> Rates {
-        let at = Timestamp::from_millisecond(self.clock.now_ms()).unwrap_or_default();
+    /// Bytes a second that may be sent at `at_ms` (Unix milliseconds); `None`: any number.
+    pub fn bytes_per_sec(&self, at_ms: i64) -> Option<NonZeroU64> {
+        let at = Timestamp::from_millisecond(at_ms).unwrap_or_default();
         let window = self.windows.iter().find(|window| window.holds(at));
-        let rate = window.map_or(self.otherwise, |window| window.rate);
-        Rates { bytes_per_sec: NonZeroU64::new(rate.0), requests_per_sec: None }
+        NonZeroU64::new(window.map_or(self.otherwise, |window| window.rate).0)
     }
 }
 

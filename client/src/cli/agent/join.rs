@@ -1,24 +1,25 @@
-//! `holdfast agent`: what makes a machine an agent of a server.
+//! `holdfast agent join`.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
 use holdfast_proto::join::JoinCode;
 
-use super::args::{AgentCommand, JoinArgs};
-use super::{Context, login};
+use super::super::args::JoinArgs;
+use super::super::{Context, login};
 use crate::connect::join::{AgentKey, find_server, redeem};
 use crate::connect::profile::{self, Layer};
 use crate::connect::{Connection, Settings, Token, Trust};
 use crate::error::ClientError;
+use crate::service::settings::write_example;
 
-pub(super) async fn run(context: &Context, command: &AgentCommand) -> Result<ExitCode, ClientError> {
-    match command {
-        AgentCommand::Join(args) => join(context, args).await,
-    }
-}
+/// The unit that the package has.
+const UNIT: &str = "holdfast-agent.service";
 
-async fn join(context: &Context, args: &JoinArgs) -> Result<ExitCode, ClientError> {
+/// There while systemd runs this machine.
+const SYSTEMD: &str = "/run/systemd/system";
+
+pub(super) async fn run(context: &Context, args: &JoinArgs) -> Result<ExitCode, ClientError> {
     let code: JoinCode =
         args.code.join(" ").parse().map_err(|error| ClientError::Usage(format!("{error}")))?;
     let path = profile_path(context)?;
@@ -63,7 +64,47 @@ async fn join(context: &Context, args: &JoinArgs) -> Result<ExitCode, ClientErro
     {
         context.output.note("HOLDFAST_SERVER or HOLDFAST_TOKEN is set here, which comes before the profile.");
     }
+    // An agent that only restores has nothing to do by the clock.
+    if connection.hello().role != "restore" {
+        begin(context, &path)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the agent's file, if there is none, and starts the service where there is one; else says what to start.
+fn begin(context: &Context, profile: &Path) -> Result<(), ClientError> {
+    let file = profile.with_file_name(super::FILE);
+    let verb = if write_example(&file)? { "Written: " } else { "Kept: " };
+    let output = context.output;
+    let is_of_machine = profile == Path::new(profile::OF_MACHINE);
+    if is_of_machine && Path::new(SYSTEMD).exists() && start_unit() {
+        output.note(&format!(
+            "{verb}{}. {UNIT} runs and reads it whenever it changes; 'holdfast agent check' says what it means.",
+            file.display()
+        ));
+    } else {
+        let named = if is_of_machine { String::new() } else { format!(" --file {}", file.display()) };
+        output.note(&format!(
+            "{verb}{}. To back up by the clock, name VMs in it and keep 'holdfast agent run{named}' running: no service was \
+             started.",
+            file.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Enables and starts the unit; one that runs uses the new profile from its next attempt on.
+fn start_unit() -> bool {
+    let systemctl = |verb: &str| {
+        let mut command = Command::new("systemctl");
+        command
+            .args([verb, "--quiet", UNIT])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    systemctl("enable") && systemctl("start")
 }
 
 /// The profile to write: of root, the machine's.

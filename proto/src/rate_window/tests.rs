@@ -1,5 +1,3 @@
-use holdfast_engine::clock::ManualClock;
-
 use super::*;
 
 fn window(text: &str) -> RateWindow {
@@ -58,20 +56,19 @@ fn the_hours_are_those_of_the_zone() {
 
 #[test]
 fn the_first_window_that_holds_counts() {
-    let clock = Arc::new(ManualClock::new(0));
-    let rates = SendRates {
+    let rates = RateWindows {
         windows: vec![window("mon 12:00-13:00 0"), window("mon-fri 08:00-18:00 5MiB")],
         otherwise: ByteSize(50 << 20),
-        clock: Arc::<ManualClock>::clone(&clock),
     };
     for (time, rate) in [
         ("2026-11-23T09:00:00Z", Some(5 << 20)),
         ("2026-11-23T12:30:00Z", None),
         ("2026-11-23T20:00:00Z", Some(50 << 20)),
     ] {
-        clock.set_by_ms(at(time).as_millisecond() - clock.now_ms());
-        assert_eq!(rates.rates().bytes_per_sec.map(NonZeroU64::get), rate, "{time}");
+        let found = rates.bytes_per_sec(at(time).as_millisecond());
+        assert_eq!(found.map(NonZeroU64::get), rate, "{time}");
     }
+    assert!(rates.is_limited() && !RateWindows::default().is_limited());
 }
 
 #[test]

@@ -126,3 +126,16 @@ proptest::proptest! {
         drop(Schedule::parse(&expression, &zone));
     }
 }
+
+#[test]
+fn what_was_missed_is_due_once() {
+    let nightly = Schedule::parse("30 2 * * *", "UTC").unwrap();
+    let at = |text: &str| text.parse::<Timestamp>().unwrap().as_millisecond();
+    let (mark, now) = (at("2026-11-20T03:00:00Z"), at("2026-11-24T12:00:00Z"));
+    assert_eq!(nightly.due(Some(mark), at("2026-11-21T02:29:59Z")), Due::Later);
+    assert_eq!(nightly.due(Some(mark), now), Due::Now);
+    assert_eq!(nightly.due(Some(now), now), Due::Later, "however often it was missed");
+    assert_eq!(nightly.due(None, now), Due::Begin);
+    assert_eq!(nightly.due(Some(now + AHEAD_MAX_MS + 1), now), Due::Begin, "the clock was set back");
+    assert_eq!(nightly.due(Some(now + AHEAD_MAX_MS), now), Due::Later);
+}

@@ -33,7 +33,7 @@ pub enum ScheduleError {
     /// The expression never matches.
     #[error("the calendar expression {expression:?} names no day that there is")]
     Never { expression: String },
-    /// The time zone is unknown to this server.
+    /// The time zone is unknown.
     #[error("there is no time zone {name:?}; write a name such as Europe/Berlin or UTC")]
     Zone { name: String },
 }
@@ -61,6 +61,20 @@ pub fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
     }
     TimeZone::get(name).map_err(|_| unknown())
 }
+
+/// What a schedule asks for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// It is its time, or was while no one looked: however often, once.
+    Now,
+    /// Nothing is known of it before this moment: what is due is what comes from now on.
+    Begin,
+    Later,
+}
+
+/// A mark that is this far ahead is from before the clock was set back. Less than that may be a correction of the clock
+/// just after something was started, which must not start it again.
+const AHEAD_MAX_MS: i64 = 3_600_000;
 
 impl Schedule {
     /// Parses `expression` for the time zone `zone_name` (empty: UTC).
@@ -109,6 +123,14 @@ impl Schedule {
         let next = self.cron.find_next_occurrence(&after, false).ok()?;
         // A search that does not advance must not make its caller loop forever.
         Some(next.timestamp().as_millisecond()).filter(|next_ms| *next_ms > after_ms)
+    }
+
+    /// Tells if it is time, everything up to `mark_ms` done or left out; `None`: nothing is known of it before now.
+    pub fn due(&self, mark_ms: Option<i64>, now_ms: i64) -> Due {
+        let Some(mark_ms) = mark_ms.filter(|mark_ms| mark_ms.saturating_sub(now_ms) <= AHEAD_MAX_MS) else {
+            return Due::Begin;
+        };
+        if self.next_after_ms(mark_ms).is_some_and(|next| next <= now_ms) { Due::Now } else { Due::Later }
     }
 
     /// All times after `after_ms`, in order.
