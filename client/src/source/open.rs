@@ -205,7 +205,8 @@ mod tests {
         std::fs::write(&good, [7; 10]).unwrap();
         for bytes in [&b""[..], b"QFI\xfb\0\0\0\x03 and no more"] {
             std::fs::write(&bad, bytes).unwrap();
-            let (opened, failed) = open_each(&[argument(&bad), argument(&good)], Opening::default()).unwrap();
+            let both = [argument(&bad), argument(&good)];
+            let (opened, failed) = open_each(both.iter().map(|disk| (disk, Opening::default()))).unwrap();
             assert_eq!((opened.len(), failed.len()), (1, 1));
             assert!(failed[0].error.contains("damaged"), "{failed:?}");
         }
