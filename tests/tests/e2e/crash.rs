@@ -132,7 +132,7 @@ fn a_dead_agents_session_expires() {
 fn an_interrupted_backup_and_one_whose_token_ends_are_on_record() {
     let folder = tempdir().unwrap();
     // A live agent may lose its session on a busy machine: nothing here depends on it.
-    let server = Server::options().arg("--lease-secs=5").start(&folder.path().join("repository"));
+    let server = Server::options().arg("--lease-secs=10").start(&folder.path().join("repository"));
     let rows = |vm: &str| -> Vec<_> {
         let rows = server.agent().report().into_iter().filter(|row| row.text("vm") == vm);
         rows.map(|row| (row.text("status").to_owned(), row.text("error").to_owned())).collect()
