@@ -140,6 +140,12 @@ fn an_image_that_cannot_be_finished_leaves_nothing() {
     // A child that cannot start, and one whose file may not be longer than 1024 blocks.
     ran("echo no luck >&2; exit 7").fails(1, &["no luck", "guest.qcow2"]);
     ran("trap '' XFSZ; ulimit -f 1024").fails(1, &["writing", "guest.qcow2", "nothing of it was kept"]);
+    // One that ends badly after all was written, and one that leaves an image whose tables are wrong.
+    let real = format!("{} \"$@\"", site.qemu_nbd.display());
+    ran(&format!("{real}; exit 3")).fails(1, &["closing", "exit status: 3"]);
+    let partial = folder.join("guest.qcow2.holdfast-partial");
+    let spoil = format!("printf XXXXXXXX | dd of={} bs=1 seek=65536 conv=notrunc", partial.display());
+    ran(&format!("{real}; {spoil}; exit 0")).fails(1, &["closing", "qemu-img check"]);
     assert_eq!(names(&folder), Vec::<String>::new());
 
     // One that is killed in the middle: what comes from the server stops there.
@@ -150,7 +156,6 @@ fn an_image_that_cannot_be_finished_leaves_nothing() {
     let first = format!("echo $$ > {}", pid.display());
     let mut restore = site.restore_with(&agent.through(proxy.address()), "noise", &first, &to);
     let restore = restore.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let partial = folder.join("guest.qcow2.holdfast-partial");
     wait_for("a part of the image", || {
         (partial.exists() && allocated_bytes(&partial) > 2 << 20).then_some(())
     });
