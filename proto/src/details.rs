@@ -6,10 +6,13 @@ mod render;
 mod totals;
 
 pub use escape::{escape_json, escape_line, escape_text, is_unsafe, shell_word};
-pub use render::{Delimited, Delimiter, TOTALS_COLUMNS, Table, bytes, csv, json, names, totals_cells, tsv};
-pub use totals::{GroupBy, Totals, totals};
+pub use render::{
+    DAYS_COLUMNS, Delimited, Delimiter, Table, bytes, csv, days_table, json, names, totals_columns,
+    totals_table, tsv,
+};
 
 use crate::api::DetailRow;
+pub use crate::api::Totals;
 
 /// Column names, in order. `bytes`, `post_lc` and `bytes/post_lc` are the names Data Domain uses.
 pub const COLUMNS: [&str; 26] = [
@@ -45,8 +48,20 @@ pub const COLUMNS: [&str; 26] = [
 pub const ERROR_COLUMN: &str = "error";
 
 /// The columns of a row after the error: what was added to the report later.
-pub const LATER_COLUMNS: [&str; 8] =
-    ["retried_post_lc", "first_full", "level", "host", "agent", "reading_ms", "compressing_ms", "waiting_ms"];
+pub const LATER_COLUMNS: [&str; 12] = [
+    "retried_post_lc",
+    "first_full",
+    "level",
+    "host",
+    "agent",
+    "reading_ms",
+    "compressing_ms",
+    "waiting_ms",
+    "point",
+    "locked",
+    "deleted",
+    "deleted_by",
+];
 
 /// Numbers derived from a row or a total. `None` where the divisor is 0: nothing was written, so there is
 /// no factor. The bytes are those of rows that are done. What attempts before them stored in vain counts as theirs, because

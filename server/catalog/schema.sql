@@ -172,6 +172,15 @@ CREATE TABLE deletions (
     begun_ms       INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Restore points that were deleted. History, as the compression details that name them.
+CREATE TABLE deleted_backups (
+    id         BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
+    -- Null: not known, because an older copy of the catalog found it gone.
+    deleted_ms INTEGER,
+    -- Who deleted it, a token or a task, and why.
+    deleted_by TEXT    NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- The time that locks are compared with. One row; null until it is first advanced.
 CREATE TABLE lock_clock (
     only_row INTEGER NOT NULL PRIMARY KEY CHECK (only_row = 1),

@@ -589,6 +589,8 @@ Examples:
   holdfast report --since 7d
   holdfast report --worst 10 --since 1d      what is out of line, and what takes up the most space
   holdfast report --totals job --since 2026-01-01
+  holdfast report --totals day --job nightly --format csv    days, and the sums of weeks
+  holdfast report --existing                  runs whose restore points are still there
   holdfast report --format tsv > details.tsv
 
 Columns: bytes = unchanged + dup + new is the data without holes and zeros; post_lc is the space it takes up in \
@@ -609,7 +611,10 @@ pub(super) struct Report {
     /// Only runs until then, in the same forms
     #[arg(long, value_name = "TIME", value_parser = super::units::point_in_time)]
     pub(super) until: Option<i64>,
-    /// Format of the report
+    /// Only runs whose restore point is still there
+    #[arg(long)]
+    pub(super) existing: bool,
+    /// Format of the report; TSV and CSV have the rows, or the totals where --totals is given
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
     /// Tell what is out of line with the history of its VM, the worst first; then sort by bytes stored, largest first. At most N
@@ -634,7 +639,10 @@ pub(super) enum Group {
     Run,
     Vm,
     Job,
+    Namespace,
     Repository,
+    /// Days, with the sums of weeks
+    Day,
 }
 
 /// Estimates what disks would deduplicate and compress to, without a server.

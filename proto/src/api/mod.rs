@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 
 pub use agents::{Agent, AgentReport, LATE_MS};
 pub use backups::{Backup, BackupDisk, PointPlaces, RestoreCommand, Verify};
-pub use details::{DetailBatch, DetailFigures, DetailRow, RowStatus};
+pub use details::{
+    DaySpan, DaysRow, DetailBatch, DetailFigures, DetailRow, PointFate, RowStatus, Sums, Totals, TotalsRow,
+    UsedNow,
+};
 pub use findings::{Figures, Finding, FindingKind};
 pub use join::{Join, Joined};
 pub use namespaces::{AgentsProved, Namespace, Quota, Usage};

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::escape::{escape_line, escape_text, is_formula};
 use super::{COLUMNS, ERROR_COLUMN, Factors, LATER_COLUMNS, Totals};
-use crate::api::{DetailFigures, DetailRow};
+use crate::api::{DaysRow, DetailFigures, DetailRow, TotalsRow, UsedNow};
 use crate::when::timestamp;
 
 /// Tab-separated, one header line; tabs and line breaks inside a value become spaces. Other control characters
@@ -114,8 +114,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     COLUMNS.into_iter().chain([ERROR_COLUMN]).chain(LATER_COLUMNS)
 }
 
-/// Names of what [`totals_cells`] gives, in order.
-pub const TOTALS_COLUMNS: [&str; 21] = [
+/// Columns of sums, in order.
+const SUMS_COLUMNS: [&str; 21] = [
     "rows",
     "failed",
     "started",
@@ -140,7 +140,7 @@ pub const TOTALS_COLUMNS: [&str; 21] = [
 ];
 
 /// A group's sums as text, written as those of one row are.
-pub fn totals_cells(totals: &Totals) -> [String; 21] {
+fn sums_cells(totals: &Totals) -> [String; 21] {
     let Factors { global, local, total, reduction_pct } = totals.factors();
     [
         totals.rows.to_string(),
@@ -165,6 +165,43 @@ pub fn totals_cells(totals: &Totals) -> [String; 21] {
         totals.done_bytes.to_string(),
         totals.done_post_lc.to_string(),
     ]
+}
+
+/// Columns of a table of totals: the names that make a group, its sums, and what it takes now.
+pub fn totals_columns() -> impl Iterator<Item = &'static str> {
+    let names = ["namespace", "job", "vm", "disk", "run", "vms", "runs"];
+    let used = ["used_bytes", "used_at", "used_is_complete"];
+    names.into_iter().chain(SUMS_COLUMNS).chain(used)
+}
+
+/// Totals as a table of text.
+pub fn totals_table(rows: &[TotalsRow], delimiter: Delimiter) -> String {
+    let mut text = String::new();
+    delimiter.line(&mut text, totals_columns().map(str::to_owned));
+    for row in rows {
+        let names = [&row.namespace, &row.job, &row.vm, &row.disk, &row.run].map(String::clone);
+        let counts = [row.vms.to_string(), row.runs.to_string()];
+        let used = row.used.map_or_else(Default::default, |used| {
+            [used.used_bytes.to_string(), timestamp(used.at.unix_ms), used.is_complete.to_string()]
+        });
+        let cells = names.into_iter().chain(counts).chain(sums_cells(&row.sums.totals));
+        delimiter.line(&mut text, cells.chain::<[String; 3]>(used));
+    }
+    text
+}
+
+/// The first columns of a table of days.
+pub const DAYS_COLUMNS: [&str; 4] = ["span", "day", "namespace", "name"];
+
+/// Days and weeks as a table of text.
+pub fn days_table(rows: &[DaysRow], delimiter: Delimiter) -> String {
+    let mut text = String::new();
+    delimiter.line(&mut text, DAYS_COLUMNS.into_iter().chain(SUMS_COLUMNS).map(str::to_owned));
+    for row in rows {
+        let names = [row.span.word().to_owned(), row.day.clone(), row.namespace.clone(), row.name.clone()];
+        delimiter.line(&mut text, names.into_iter().chain(sums_cells(&row.sums.totals)));
+    }
+    text
 }
 
 /// Two decimals; empty where there is no number.
@@ -211,6 +248,10 @@ fn cells(row: &DetailRow) -> Vec<String> {
         row.reading_ms.to_string(),
         row.compressing_ms.to_string(),
         row.waiting_ms.to_string(),
+        row.point.word().to_owned(),
+        row.locked.to_string(),
+        timestamp(row.deleted_ms),
+        row.deleted_by.clone(),
     ]
 }
 
@@ -312,8 +353,8 @@ impl Table {
         Self { header, rows }
     }
 
-    /// One line a group.
-    pub fn of_totals(groups: &[Totals], what: &'static str) -> Self {
+    /// One line a group: its name, its sums, and what it takes now.
+    pub fn of_totals(groups: &[(String, &Totals, Option<UsedNow>)], what: &'static str) -> Self {
         let header = vec![
             what,
             "disks",
@@ -329,13 +370,14 @@ impl Table {
             "local",
             "total",
             "saved",
+            "used now",
         ];
         let rows = groups
             .iter()
-            .map(|group| {
+            .map(|(name, group, used)| {
                 let factors = group.factors();
                 vec![
-                    group.name.clone(),
+                    name.clone(),
                     group.rows.to_string(),
                     group.failed.to_string(),
                     bytes(group.virtual_bytes),
@@ -349,10 +391,22 @@ impl Table {
                     factor(factors.local),
                     factor(factors.total),
                     factors.reduction_pct.map_or("-".into(), |pct| format!("{pct:.1} %")),
+                    used.map_or("-".into(), |used| {
+                        format!(
+                            "{}{}",
+                            if used.is_complete { "" } else { "at least " },
+                            bytes(used.used_bytes)
+                        )
+                    }),
                 ]
             })
             .collect();
-        Self { header, rows }
+        let mut table = Self { header, rows };
+        if groups.iter().all(|(.., used)| used.is_none()) {
+            table.header.pop();
+            table.rows.iter_mut().for_each(|row| drop(row.pop()));
+        }
+        table
     }
 }
 

@@ -1,6 +1,6 @@
 use super::render::bytes;
 use super::*;
-use crate::api::RowStatus;
+use crate::api::{DaySpan, DaysRow, PointFate, RowStatus, Sums, Time, TotalsRow, UsedNow};
 
 pub(crate) fn row(vm: &str, bytes: u64, new_bytes: u64, post_lc: u64) -> DetailRow {
     DetailRow {
@@ -18,6 +18,7 @@ pub(crate) fn row(vm: &str, bytes: u64, new_bytes: u64, post_lc: u64) -> DetailR
         new_bytes,
         post_lc,
         meta_bytes: 7,
+        point: PointFate::Exists,
         ..DetailRow::default()
     }
 }
@@ -30,7 +31,7 @@ fn header_names_are_the_contract() {
         "namespace job run vm disk backup status started finished seconds virtual_bytes bytes read_bytes \
          unchanged_bytes dup_bytes new_bytes post_lc meta_bytes wire_bytes global_factor local_factor \
          bytes/post_lc reduction_pct chunks new_chunks mb_per_s error retried_post_lc \
-         first_full level host agent reading_ms compressing_ms waiting_ms\n"
+         first_full level host agent reading_ms compressing_ms waiting_ms point locked deleted deleted_by\n"
             .replace(' ', "\t")
     );
 }
@@ -43,7 +44,7 @@ fn a_row_in_every_form() {
         line,
         "default\tnightly\t01J\tweb\tdisk0\t\tdone\t2023-11-14T22:13:20.000Z\t2023-11-14T22:13:22.500Z\t2.500\t\
          2000\t1000\t0\t0\t500\t500\t200\t7\t0\t2.00\t2.50\t5.00\t80.00\t0\t0\t0.0\t\t0\t\
-         false\t0\t\t\t0\t0\t0"
+         false\t0\t\t\t0\t0\t0\texists\tfalse\t\t"
     );
     assert_eq!(csv(&rows).lines().nth(1).unwrap(), line.replace('\t', ","));
     let value = &json(&rows)[0];
@@ -56,6 +57,7 @@ fn a_row_in_every_form() {
 fn json_has_the_columns_and_a_row_comes_back_as_it_was() {
     let mut row = DetailRow { error: "e".into(), ..row("web", 1000, 300, 70) };
     (row.retried_new_bytes, row.retried_post_lc, row.finished_ms) = (30, 7, 0);
+    (row.point, row.deleted_ms, row.deleted_by) = (PointFate::Deleted, 1_700_000_000_000, "op: full".into());
     let shown = json(std::slice::from_ref(&row));
     let mut expected: Vec<&str> = names().collect();
     expected.sort_unstable();
@@ -128,18 +130,56 @@ fn text_that_acts_on_a_terminal_is_escaped() {
     );
 }
 
+fn totals(rows: &[DetailRow]) -> Totals {
+    let mut sums = Totals::default();
+    rows.iter().for_each(|row| sums.add(row));
+    sums
+}
+
 #[test]
 fn totals_are_sums_and_worst_is_by_bytes_stored() {
     let mut rows = vec![row("a", 1000, 10, 5), row("b", 100, 100, 90), row("a", 1000, 0, 0)];
-    let by_vm = totals(&rows, GroupBy::Vm);
-    assert_eq!(
-        by_vm.iter().map(|t| (t.name.as_str(), t.bytes)).collect::<Vec<_>>(),
-        [("default/a", 2000), ("default/b", 100)]
-    );
-    let all = totals(&rows, GroupBy::Repository);
-    assert_eq!((all.len(), all[0].post_lc, all[0].rows), (1, 95, 3));
+    rows[2].started_ms -= 7;
+    rows[1].status = RowStatus::Failed;
+    let all = totals(&rows);
+    assert_eq!((all.post_lc, all.rows, all.failed, all.done_post_lc), (95, 3, 1, 5));
+    for part in 0..=3 {
+        let mut merged = totals(&rows[..part]);
+        merged.merge(&totals(&rows[part..]));
+        assert_eq!(merged, all, "{part}");
+    }
     sort_worst_first(&mut rows);
     assert_eq!(rows.iter().map(|r| r.post_lc).collect::<Vec<_>>(), [90, 5, 0]);
+}
+
+#[test]
+fn tables_of_sums_have_a_cell_for_each_column_and_rows_come_back() {
+    let sums = Sums::from(totals(&[row("a", 1000, 500, 200)]));
+    let used = Some(UsedNow { used_bytes: 77, at: Time::new(1_700_000_000_000), is_complete: false });
+    let group = TotalsRow { vm: "a\tb".into(), sums: sums.clone(), used, ..TotalsRow::default() };
+    let text = totals_table(std::slice::from_ref(&group), Delimiter::Tab);
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines[0], totals_columns().collect::<Vec<_>>());
+    assert_eq!(lines[1].len(), lines[0].len());
+    assert_eq!(lines[1][lines[0].len() - 3..], ["77", "2023-11-14T22:13:20.000Z", "false"]);
+    let json = serde_json::to_value(&group).unwrap();
+    assert_eq!((&json["post_lc"], &json["bytes/post_lc"]), (&200.into(), &5.0.into()));
+    assert_eq!(serde_json::from_value::<TotalsRow>(json).unwrap(), group);
+    let shown = |used| Table::of_totals(&[("a".into(), &sums.totals, used)], "vm");
+    assert_eq!(shown(used).rows[0].last().unwrap(), "at least 77 B");
+    assert_eq!((shown(None).header.last(), shown(None).rows[0].len()), (Some(&"saved"), 14));
+    let day = DaysRow {
+        span: DaySpan::Week,
+        day: "2026-11-23".into(),
+        namespace: String::new(),
+        name: String::new(),
+        sums,
+    };
+    let text = days_table(&[day], Delimiter::Comma);
+    assert!(
+        text.starts_with("span,day,namespace,name,rows,") && text.contains("\nweek,2026-11-23,,,1,0,"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -153,12 +193,10 @@ fn a_retry_counts_what_was_stored_before_it_and_protects_its_bytes_once() {
         ..row("vm", TIB, TIB - failed.new_bytes, TIB / 2 - failed.post_lc)
     };
     assert_eq!((done.factors().global, done.factors().total), (Some(1.0), Some(2.0)), "and not 20");
-    for by in [GroupBy::Vm, GroupBy::Job, GroupBy::Run, GroupBy::Repository] {
-        let all = totals(&[failed.clone(), done.clone()], by).remove(0);
-        assert_eq!((all.factors().local, all.factors().total), (Some(2.0), Some(2.0)), "and not 3.8: {by:?}");
-        assert_eq!((all.bytes, all.post_lc), (failed.bytes + TIB, TIB / 2), "the sums are of all rows");
-    }
-    assert_eq!(totals(&[failed], GroupBy::Vm)[0].factors().total, None, "nothing is protected yet");
+    let all = totals(&[failed.clone(), done]);
+    assert_eq!((all.factors().local, all.factors().total), (Some(2.0), Some(2.0)), "and not 3.8");
+    assert_eq!((all.bytes, all.post_lc), (failed.bytes + TIB, TIB / 2), "the sums are of all rows");
+    assert_eq!(totals(&[failed]).factors().total, None, "nothing is protected yet");
 }
 
 #[test]
@@ -193,7 +231,7 @@ fn pieces_make_the_same_table_and_columns_can_be_chosen() {
 fn totals_of_lies_stay_large() {
     let lie =
         DetailRow { virtual_bytes: u64::MAX - 1, read_bytes: u64::MAX, bytes: 7, ..DetailRow::default() };
-    let total = totals(&[lie.clone(), lie], GroupBy::Repository).remove(0);
+    let total = totals(&[lie.clone(), lie]);
     assert_eq!((total.virtual_bytes, total.read_bytes, total.bytes), (u64::MAX, u64::MAX, 14));
 }
 

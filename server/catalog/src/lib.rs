@@ -78,11 +78,11 @@ pub use rows::{
     BackupPlaces, BackupRecord, BackupShareRecord, ByteRange, ChunkerParams, CommitState, ContainerRecord,
     ContainerState, CountedShare, DamageChanges, DamageRecord, DamageTotals, DamagedDisk, DeletionRecord,
     DetailFilter, DetailRow, DiskRecord, ExpiringRecord, FailedRun, FalseDigest, LegalHold, LockChange,
-    LostRanges, Named, NamedVm, NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals, PointRecord,
-    PointState, ProofSummary, Quota, Rename, RepositoryRecord, RetentionLock, RetentionPolicy, RootRecord,
-    RowStatus, RunRecord, ScheduleMark, ScheduleRecord, ScrubPhase, ScrubState, Scrubbed, SpaceDay,
-    StartAccount, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus, Usage, Verification, VmOwner,
-    VmRecord, WithinBackup,
+    LostRanges, Named, NamedVm, NamespaceQuota, NamespaceRecord, ParityGroup, ParityTotals, PointFate,
+    PointRecord, PointState, ProofSummary, Quota, Rename, RepositoryRecord, RetentionLock, RetentionPolicy,
+    RootRecord, RowStatus, RunRecord, ScheduleMark, ScheduleRecord, ScrubPhase, ScrubState, Scrubbed,
+    SpaceDay, StartAccount, TaskKind, TaskLine, TaskProgress, TaskRecord, TaskStatus, Usage, Verification,
+    VmOwner, VmRecord, WithinBackup,
 };
 pub use sqlite::{Catalog, day_of, discard_copies, give_up_room};
 pub use token::{TokenRecord, TokenSpec, VM_PATTERNS_MAX};

@@ -52,6 +52,9 @@ pub const FAILED_ROWS_PER_VM_MAX: u32 = 1024;
 /// takes about a second then.
 pub const RETENTION_IDS_MAX: usize = 10_000;
 
+/// Bytes kept of who deleted a restore point, and why; the audit log has all of it. A million take 300 MB.
+pub(crate) const DELETED_BY_MAX_BYTES: usize = 256;
+
 /// Days from now for which anything may be locked: a hundred years. No one can shorten a lock, so a year with a digit
 /// too many must not pass.
 pub const LOCK_DAYS_MAX: u32 = 36_525;

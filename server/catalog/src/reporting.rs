@@ -60,7 +60,7 @@ impl Catalog {
         self.report(|c| history::one(c, session, position))
     }
 
-    /// Up to `limit` earlier rows of the same disk of the same VM, oldest first. `Invalid`: `limit` is above
+    /// Up to `limit` earlier rows of the same disk of the same VM, oldest first, without what has become of their restore points. `Invalid`: `limit` is above
     /// [`crate::HISTORY_MAX`].
     pub fn detail_history(&self, entry: &DetailEntry, limit: u32) -> Result<Vec<DetailRow>> {
         validate::history(limit)?;

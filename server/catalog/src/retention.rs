@@ -18,12 +18,23 @@ use crate::{
 ///
 /// Across processes: each function that changes something is one transaction.
 impl Catalog {
-    /// Begins to delete restore points, each with an entry in the audit log: all of them or none. Those that are being
+    /// Begins to delete restore points, each with an entry in the audit log: all of them or none. When, by whom and why
+    /// is kept with their compression details. Those that are being
     /// deleted already are left out. `Locked`: one of them is. `NotFound`: there is no such restore point. `Invalid`:
     /// more than [`crate::RETENTION_IDS_MAX`].
     pub fn begin_deletion(&self, ids: &[BackupId], who: &str, reason: &str) -> Result<Vec<DeletionRecord>> {
         validate::retention_ids(ids)?;
-        self.write_on_full_disk(|tx| deletions::begin(tx, self.clock.as_ref(), ids, who, reason))
+        let now_ms = Some(self.clock.now_ms());
+        self.write_on_full_disk(|tx| deletions::begin(tx, self.clock.as_ref(), ids, now_ms, (who, reason)))
+    }
+
+    /// Forgets a restore point of which no revision of its point is left, as one that was deleted at a time that is not known.
+    /// `Locked`, `NotFound` as for [`Catalog::begin_deletion`].
+    pub fn drop_deleted(&self, id: BackupId, who: &str, reason: &str) -> Result<()> {
+        self.write_on_full_disk(|tx| {
+            deletions::begin(tx, self.clock.as_ref(), &[id], None, (who, reason))?;
+            deletions::finish(tx, &[id])
+        })
     }
 
     /// Up to `limit` restore points that are being deleted, after `after`, by id.

@@ -7,7 +7,7 @@ use tempfile::{TempDir, tempdir};
 use super::sources::{FAR_BYTES, shrinking_backup};
 
 /// The exact header that users' scripts rely on.
-const HEADER: &str = "namespace\tjob\trun\tvm\tdisk\tbackup\tstatus\tstarted\tfinished\tseconds\tvirtual_bytes\tbytes\tread_bytes\tunchanged_bytes\tdup_bytes\tnew_bytes\tpost_lc\tmeta_bytes\twire_bytes\tglobal_factor\tlocal_factor\tbytes/post_lc\treduction_pct\tchunks\tnew_chunks\tmb_per_s\terror\tretried_post_lc\tfirst_full\tlevel\thost\tagent\treading_ms\tcompressing_ms\twaiting_ms";
+const HEADER: &str = "namespace\tjob\trun\tvm\tdisk\tbackup\tstatus\tstarted\tfinished\tseconds\tvirtual_bytes\tbytes\tread_bytes\tunchanged_bytes\tdup_bytes\tnew_bytes\tpost_lc\tmeta_bytes\twire_bytes\tglobal_factor\tlocal_factor\tbytes/post_lc\treduction_pct\tchunks\tnew_chunks\tmb_per_s\terror\tretried_post_lc\tfirst_full\tlevel\thost\tagent\treading_ms\tcompressing_ms\twaiting_ms\tpoint\tlocked\tdeleted\tdeleted_by";
 
 fn three_runs() -> (TempDir, Server, Agent) {
     let folder = tempdir().unwrap();
@@ -123,6 +123,42 @@ fn the_table_is_for_people_and_has_totals() {
         assert!(text.contains(word), "no {word:?} in\n{text}");
     }
     assert!(!text.contains('\u{1b}'), "no colours where no one looks");
+}
+
+/// What is deleted stays in the report, and the server adds up what is shown.
+#[test]
+fn a_deletion_is_in_the_report_and_totals_say_what_is_used_now() {
+    let (_folder, _server, agent) = three_runs();
+    let [newest, older] = agent.backups("db").try_into().unwrap();
+    agent.run(&["delete", "--vm", "db", &older, "--reason", "no longer needed", "--yes"]).ok();
+    agent.run(&["reclaim"]).ok();
+    let rows = agent.report();
+    let gone: Vec<_> = rows.iter().filter(|row| row.text("point") == "deleted").collect();
+    assert_eq!(gone.len(), 2, "both of its disks");
+    for row in &gone {
+        assert_eq!(row.text("backup"), older);
+        assert!(!row.text("deleted").is_empty() && row.text("deleted_by").ends_with(": no longer needed"));
+    }
+    let lines = |args: &[&str]| -> Vec<Vec<String>> {
+        let text = agent.run(&[&["report", "--format", "tsv"], args].concat()).ok().text();
+        text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+    };
+    let existing = lines(&["--existing"]);
+    assert_eq!(existing.len(), 1 + 3);
+    assert!(
+        existing.iter().all(|row| !row.contains(&older))
+            && existing[1..].iter().any(|row| row.contains(&newest))
+    );
+    let totals = lines(&["--totals", "vm"]);
+    let used = totals[0].iter().position(|column| column == "used_bytes").unwrap();
+    assert_eq!((totals.len(), totals[1][2].as_str()), (1 + 2, "db"));
+    assert!(totals[1][used].parse::<u64>().unwrap() > 12 << 20, "{:?}", totals[1]);
+    let days = lines(&["--totals", "day"]);
+    assert_eq!(days[0][..2], ["span", "day"]);
+    assert!(days[1..].iter().any(|row| row[0] == "week") && days[1..].iter().any(|row| row[0] == "day"));
+    let shown = agent.run(&["report", "--totals", "vm"]).ok();
+    assert!(shown.text().contains("used now") && shown.text().contains("default/db"), "{}", shown.text());
+    assert!(shown.said().contains("does not include what was written or deleted since the last reclaim on"));
 }
 
 /// An accepted change is reported for the restore points whose rows are shown, and for no other.

@@ -94,6 +94,11 @@ export const DEFINITIONS = define({
   reading_ms: { label: "Reading", text: "Milliseconds that the agent's threads spent reading the disk, added up.", unit: "ms" },
   compressing_ms: { label: "Compressing", text: "Milliseconds that the agent's threads spent compressing and encrypting, added up.", unit: "ms" },
   waiting_ms: { label: "Waiting", text: "Milliseconds for which the agent's threads waited for the server to take data, added up.", unit: "ms" },
+  point: { label: "Restore point", text: "What has become of it. exists: it is there. partial: it is there, without disks that could not be read. deleted: it is gone; its costs stay on record. none: the run created none." },
+  is_locked: { label: "Locked", text: "Yes where the restore point is locked or held: no one can delete it." },
+  deleted: { label: "Deleted", text: "When the restore point was deleted; empty where it was not, or no one knows when." },
+  deleted_by: { label: "Deleted by", text: "The token or task that deleted the restore point, and why." },
+  used_now: { label: "Used now", text: "Its part of what is stored, as the last reclaim counted it: without what was written or deleted since. What several VMs share is divided among them.", unit: "bytes" },
   trend: {
     label: "Trend",
     text: "Total factor of this disk's latest runs (at most 12), oldest on the left; gaps are runs that stored nothing.",

@@ -16,6 +16,7 @@ mod sort;
 
 use std::fmt;
 
+use holdfast_proto::api::UsedNow;
 use holdfast_proto::details::Totals;
 use holdfast_types::ids::SessionId;
 
@@ -62,11 +63,12 @@ pub struct DetailTotals {
     pub vms: u64,
     /// Different runs among the rows.
     pub runs: u64,
-    /// `name` is empty: the fields above say it.
     pub sums: Totals,
     /// Total factors of the latest runs among the group's rows, oldest first (by identifier: that of a run says when it
     /// was begun), at most [`crate::TREND_POINTS`]. Of a run: of its job's runs up to it. `None` where a run stored nothing.
     pub trend: Vec<Option<f64>>,
+    /// Of a VM, job or namespace.
+    pub used: Option<UsedNow>,
 }
 
 /// Rows of one day added up.

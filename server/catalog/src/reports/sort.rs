@@ -42,6 +42,10 @@ pub enum DetailSort {
     ReadingMs,
     CompressingMs,
     WaitingMs,
+    Point,
+    Locked,
+    Deleted,
+    DeletedBy,
 }
 
 impl DetailSort {
@@ -82,6 +86,10 @@ impl DetailSort {
         Self::ReadingMs,
         Self::CompressingMs,
         Self::WaitingMs,
+        Self::Point,
+        Self::Locked,
+        Self::Deleted,
+        Self::DeletedBy,
     ];
 
     /// The column's name in a report.

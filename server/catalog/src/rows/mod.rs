@@ -30,7 +30,7 @@ pub use backup::{
 pub use container::{ContainerRecord, ContainerState, DamageChanges, DamageRecord};
 pub use detail::DetailFilter;
 pub use expiring::ExpiringRecord;
-pub use holdfast_proto::api::{DetailRow, Quota, RowStatus, TaskKind, TaskProgress, TaskStatus};
+pub use holdfast_proto::api::{DetailRow, PointFate, Quota, RowStatus, TaskKind, TaskProgress, TaskStatus};
 pub use holdfast_proto::v1::ChunkerParams;
 pub use parity::{ParityGroup, ParityTotals};
 pub use places::BackupPlaces;

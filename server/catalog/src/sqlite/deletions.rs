@@ -7,15 +7,16 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
 use super::{audit, backups, commit_numbers, lock_clock, locks, namespaces, usage};
+use crate::limits::DELETED_BY_MAX_BYTES;
 use crate::{AuditEntry, BackupRecord, CatalogError, DeletionRecord, NamespaceRecord, Result};
 
-/// (L1) Nothing is changed before all of them were found to be free.
+/// (L1) Nothing is changed before all of them were found to be free. `deleted_ms`: `None` where no one knows when it was.
 pub(crate) fn begin(
     tx: &Transaction<'_>,
     clock: &dyn Clock,
     ids: &[BackupId],
-    who: &str,
-    reason: &str,
+    deleted_ms: Option<i64>,
+    (who, reason): (&str, &str),
 ) -> Result<Vec<DeletionRecord>> {
     let lock_time_ms = lock_clock::shows(tx)?;
     let mut begun = Vec::new();
@@ -35,6 +36,7 @@ pub(crate) fn begin(
         .and_then(|mut s| s.execute(params![backup.vm, clock.now_ms(), id.to_bytes()]))
         .or_error("write")?;
         delete(tx, &backup)?;
+        note(tx, id, deleted_ms, (who, reason))?;
         let entry = AuditEntry {
             who: who.to_owned(),
             action: "backup.delete".to_owned(),
@@ -61,6 +63,24 @@ fn delete(tx: &Transaction<'_>, backup: &BackupRecord) -> Result<()> {
             .or_error("write")
             .map(drop)
     })
+}
+
+/// Keeps when a restore point was deleted, by whom and why, beside the compression details that outlive it.
+fn note(
+    tx: &Transaction<'_>,
+    id: BackupId,
+    deleted_ms: Option<i64>,
+    (who, reason): (&str, &str),
+) -> Result<()> {
+    let by = if reason.is_empty() { who.to_owned() } else { format!("{who}: {reason}") };
+    let by = by.get(..by.floor_char_boundary(DELETED_BY_MAX_BYTES)).unwrap_or_default();
+    tx.prepare_cached(
+        "INSERT INTO deleted_backups (id, deleted_ms, deleted_by) VALUES (?, ?, ?) \
+         ON CONFLICT (id) DO UPDATE SET deleted_ms = excluded.deleted_ms, deleted_by = excluded.deleted_by",
+    )
+    .and_then(|mut s| s.execute(params![id.to_bytes(), deleted_ms, by]))
+    .or_error("write")?;
+    Ok(())
 }
 
 pub(crate) fn is_begun(connection: &Connection, id: BackupId) -> Result<bool> {

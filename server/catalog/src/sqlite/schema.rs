@@ -21,7 +21,7 @@ pub(crate) const APPLICATION_ID: i32 = 0x4846_6374;
 const SCHEMA: &str = include_str!("../../schema.sql");
 
 /// Goes up with every change of the schema. No catalog of an earlier version was released.
-pub(crate) const VERSION: i32 = 32;
+pub(crate) const VERSION: i32 = 33;
 
 /// Returns the statements that make `table` and its indexes.
 pub(crate) fn statements(table: &str) -> &'static str {

@@ -1,9 +1,14 @@
 //! Compression details: what was committed is what is reported.
 
+use holdfast_types::clock::Clock as _;
+use holdfast_types::ids::BackupId;
+
 use super::backups::move_to;
 use super::cases;
 use super::fixture::{Fixture, add_retried, all_pages};
-use crate::{CatalogError, DetailFilter, DetailRow, PageRequest, RowStatus, TotalsBy, TotalsOrder};
+use crate::{
+    CatalogError, DetailFilter, DetailRow, PageRequest, PointFate, RowStatus, TotalsBy, TotalsOrder,
+};
 
 cases![
     failed_runs_are_reported_and_their_containers_kept,
@@ -12,6 +17,7 @@ cases![
     tokens_fit_their_filter,
     long_errors_are_clipped_and_make_small_pages,
     a_retry_counts_what_the_attempts_before_it_stored,
+    rows_say_what_has_become_of_their_restore_points,
 ];
 
 fn failed_runs_are_reported_and_their_containers_kept(f: &Fixture) {
@@ -179,4 +185,57 @@ fn a_retry_counts_what_the_attempts_before_it_stored(f: &Fixture) {
         assert_eq!(groups[0].sums.factors().total, Some(2.0), "{by:?}");
         assert_eq!(groups[0].trend, [Some(2.0)], "{by:?}");
     }
+}
+
+fn rows_say_what_has_become_of_their_restore_points(f: &Fixture) {
+    f.advance_lock_clock().unwrap();
+    let kept = f.committed("web", "nightly").backup;
+    let mut partial = f.commit("web", "nightly");
+    partial.missing_disks.push("swap".into());
+    f.commit_backup(&partial).unwrap();
+    let [locked, passed, held, gone, lost] = [(); 5].map(|()| f.committed("web", "nightly").backup);
+    let failed = f.failed("web", "nightly", RowStatus::Failed);
+    f.record_failed_run(&failed).unwrap();
+    let now_ms = f.clock.now_ms();
+    f.lock_backups(&[passed], now_ms + 1000, "op").unwrap();
+    f.lock_backups(&[locked], now_ms + 10_000_000, "op").unwrap();
+    f.hold_backups(&[held], "lawsuit", "op").unwrap();
+    f.clock.advance_ms(5_000_000);
+    f.advance_lock_clock().unwrap();
+    let deleted_ms = f.clock.now_ms();
+    let reason = format!("policy \"all\": {}", "é".repeat(200));
+    let point = f.point(gone).unwrap().unwrap();
+    f.begin_deletion(&[gone], "op", &reason).unwrap();
+    f.drop_deleted(lost, "engine", "").unwrap();
+    f.clock.advance_ms(5000);
+    let none = DetailFilter::default();
+    let told = |filter: &DetailFilter| -> Vec<(String, PointFate, bool, i64, String)> {
+        let rows = f.details(filter, PageRequest::FIRST).unwrap().items.into_iter();
+        let mut told: Vec<_> =
+            rows.map(|r| (r.backup, r.point, r.locked, r.deleted_ms, r.deleted_by)).collect();
+        told.dedup();
+        told
+    };
+    let of = |id: BackupId, point, locked| (id.to_string(), point, locked, 0, String::new());
+    let there = [
+        of(kept, PointFate::Exists, false),
+        of(partial.backup, PointFate::Partial, false),
+        of(locked, PointFate::Exists, true),
+        of(passed, PointFate::Exists, false),
+        of(held, PointFate::Exists, true),
+    ];
+    let by: String = format!("op: {reason}").chars().take(137).collect();
+    let mut all = there.to_vec();
+    all.push((gone.to_string(), PointFate::Deleted, false, deleted_ms, by));
+    all.push((lost.to_string(), PointFate::Deleted, false, 0, "engine".into()));
+    all.push((String::new(), PointFate::None, false, 0, String::new()));
+    assert_eq!(told(&none), all);
+    let existing = DetailFilter { existing: true, ..none.clone() };
+    assert_eq!(told(&existing), there);
+    let (sums, _) = f.detail_totals(&existing, TotalsBy::Repository, TotalsOrder::WORST_FIRST, 0, 9).unwrap();
+    assert_eq!((sums[0].sums.rows, sums[0].sums.failed), (10, 0), "two disks each");
+    // One that comes back was not deleted.
+    f.finish_deletion(&[gone]).unwrap();
+    f.enter_points(&[point]).unwrap();
+    assert!(told(&existing).contains(&of(gone, PointFate::Exists, false)));
 }

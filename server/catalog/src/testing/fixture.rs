@@ -13,8 +13,8 @@ use ulid::Ulid;
 
 use crate::{
     Attempt, BackupCommit, Catalog, ContainerRecord, ContainerState, DEFAULT_NAMESPACE, DetailRow,
-    DiskRecord, FailedRun, LegalHold, LockChange, NamespaceRecord, Page, PageRequest, Result, RetentionLock,
-    RowStatus,
+    DiskRecord, FailedRun, LegalHold, LockChange, NamespaceRecord, Page, PageRequest, PointFate, Result,
+    RetentionLock, RowStatus,
 };
 
 pub const START_MS: i64 = 1_763_700_000_000;
@@ -214,6 +214,7 @@ pub fn done(
     for row in &mut details {
         row.backup = backup.to_string();
         row.status = RowStatus::Done;
+        row.point = PointFate::Exists;
     }
     let disk = |row: &DetailRow| DiskRecord {
         name: row.disk.clone(),

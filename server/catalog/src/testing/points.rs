@@ -44,6 +44,7 @@ fn foreign(f: &Fixture, number: u64, vm: &str) -> PointRecord {
     attempt.namespace = namespace.id;
     for row in &mut details {
         row.namespace.clone_from(&namespace.name);
+        row.point = crate::PointFate::Partial;
     }
     PointRecord {
         number,

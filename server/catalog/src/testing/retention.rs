@@ -7,8 +7,9 @@ use holdfast_types::ids::{BackupId, PolicyId};
 use super::cases;
 use super::fixture::{Fixture, all_pages};
 use crate::{
-    ARCHIVE_DAYS_MAX, BackupCommit, BackupFilter, CatalogError, DiskQuery, LOCK_DAYS_MAX, PageRequest,
-    PointRecord, RETENTION_IDS_MAX, RetentionLock, RetentionPolicy, Verification, VmQuery, VmSort,
+    ARCHIVE_DAYS_MAX, BackupCommit, BackupFilter, CatalogError, DetailRow, DiskQuery, LOCK_DAYS_MAX,
+    PageRequest, PointFate, PointRecord, RETENTION_IDS_MAX, RetentionLock, RetentionPolicy, Verification,
+    VmQuery, VmSort,
 };
 
 cases![
@@ -164,7 +165,13 @@ fn what_is_deleted_stays_in_the_history(f: &Fixture) {
     let commit = f.committed("web", "nightly");
     f.begin_deletion(&[commit.backup], "op", "tidying").unwrap();
     f.finish_deletion(&[commit.backup]).unwrap();
-    assert_eq!(f.session_details(commit.attempt.session).unwrap(), commit.details);
+    let deleted = DetailRow {
+        point: PointFate::Deleted,
+        deleted_ms: f.clock.now_ms(),
+        deleted_by: "op: tidying".into(),
+        ..commit.details[0].clone()
+    };
+    assert_eq!(f.session_details(commit.attempt.session).unwrap()[0], deleted);
     assert!(f.run(commit.attempt.run).unwrap().is_some());
     assert_eq!(f.containers(None, 100).unwrap().len(), commit.containers.len());
     // A commit whose answer was lost is not taken for a new one.

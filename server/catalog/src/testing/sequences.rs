@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::fixture::{Fixture, add_retried, all_pages, done, numbers, row};
-use crate::{BackupCommit, Catalog, CatalogError, DetailFilter, DetailRow, FailedRun, RowStatus};
+use crate::{BackupCommit, Catalog, CatalogError, DetailFilter, DetailRow, FailedRun, PointFate, RowStatus};
 
 /// End of one session.
 #[derive(Debug, Clone)]
@@ -84,7 +84,12 @@ fn play(f: &Fixture, end: &End, run: Option<RunId>, model: &mut Vec<DetailRow>) 
             Some(run)
         }
         Kind::Fail => {
-            let failed = |row| DetailRow { backup: String::new(), status: RowStatus::Aborted, ..row };
+            let failed = |row| DetailRow {
+                backup: String::new(),
+                status: RowStatus::Aborted,
+                point: PointFate::None,
+                ..row
+            };
             let details: Vec<_> = commit.details.into_iter().map(failed).collect();
             model.extend(details.iter().cloned());
             f.record_failed_run(&FailedRun {

@@ -2,7 +2,7 @@
 
 use holdfast_catalog::{
     Attempt, BackupCommit, CatalogError, ContainerRecord, ContainerState, DetailRow, DiskRecord, FailedRun,
-    PointRecord, RetentionLock, RowStatus,
+    PointFate, PointRecord, RetentionLock, RowStatus,
 };
 use holdfast_proto::limits::plain_text;
 use holdfast_types::ids::SessionId;
@@ -130,6 +130,7 @@ fn prepare(core: &Core, session: &Session) -> Result<Prepared, EngineError> {
         let mut row = details_row(core, session, slot, &state);
         row.backup = session.backup.to_string();
         row.status = RowStatus::Done;
+        row.point = if session.missing_disks.is_empty() { PointFate::Exists } else { PointFate::Partial };
         row.finished_ms = finished.at_ms;
         details.push(row);
         containers.extend(container_records(session, &state));

@@ -236,7 +236,7 @@ fn drop_deleted(
         "its point is gone from the volume: it was deleted after this copy of the catalog was made";
     let mut left = Vec::new();
     for id in std::mem::take(&mut comparison.without_point) {
-        match catalog.begin_deletion(&[id], "engine", WHY).and_then(|_| catalog.finish_deletion(&[id])) {
+        match catalog.drop_deleted(id, "engine", WHY) {
             Ok(()) => {
                 tracing::warn!(backup = %id, "dropped a restore point of an older catalog: {WHY}");
                 comparison.deleted_count += 1;

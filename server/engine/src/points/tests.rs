@@ -64,9 +64,8 @@ pub(super) fn point(number: u64, namespace: &str) -> PointRecord {
         reading_ms: 5,
         compressing_ms: 6,
         waiting_ms: 7,
-        // These are in the catalog, not in a point.
-        retried_new_bytes: 0,
-        retried_post_lc: 0,
+        // The others are in the catalog, not in a point.
+        ..DetailRow::default()
     };
     let root = Fingerprint::of(&number.to_le_bytes());
     let disk = DiskRecord { name: "sda".into(), size_bytes: 8 << 20, data_bytes: 600, extent_count: 2, root };

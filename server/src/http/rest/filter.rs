@@ -22,6 +22,7 @@ pub(super) struct Filter {
     pub(super) until: Option<String>,
     pub(super) finished_since: Option<String>,
     pub(super) finished_until: Option<String>,
+    pub(super) existing: bool,
 }
 
 impl Filter {
@@ -44,6 +45,7 @@ impl Filter {
             until_ms: time("until", self.until, now_ms)?,
             finished_since_ms: time("finished_since", self.finished_since, now_ms)?,
             finished_until_ms: time("finished_until", self.finished_until, now_ms)?,
+            existing: self.existing,
         })
     }
 }
@@ -84,6 +86,8 @@ macro_rules! detail_query {
             finished_since: Option<String>,
             /// Finished before
             finished_until: Option<String>,
+            /// Only runs whose restore point is there [default: false]
+            existing: Option<bool>,
             $($(#[$meta])* $field: $type,)*
         }
 
@@ -101,6 +105,7 @@ macro_rules! detail_query {
                     until: self.until.take(),
                     finished_since: self.finished_since.take(),
                     finished_until: self.finished_until.take(),
+                    existing: self.existing.unwrap_or(false),
                 }
             }
         }

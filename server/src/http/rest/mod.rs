@@ -155,6 +155,7 @@ fn for_everyone() -> Table {
         .route(REPORT, routes!(storage::history))
         .route(REPORT, routes!(details::list))
         .route(REPORT, routes!(totals::groups))
+        .route(REPORT, routes!(totals::days))
         .route(REPORT, routes!(details::get))
         .route(REPORT, routes!(totals::list))
         .route(REPORT, routes!(findings::list))

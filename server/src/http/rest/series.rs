@@ -93,12 +93,7 @@ pub(super) async fn series(
     Identity { caller, .. }: Identity,
     Params(query): Params<SeriesQuery>,
 ) -> Result<Json<Series>, ServiceError> {
-    let by = match query.by.as_deref() {
-        None | Some("" | "repository") => TotalsBy::Repository,
-        Some("job") => TotalsBy::Job,
-        Some("vm") => TotalsBy::Vm,
-        Some(_) => return Err(ServiceError::invalid("by: must be repository, job or vm")),
-    };
+    let by = series_by(query.by.as_deref())?;
     let top = limit("top", query.top, SERIES_GROUPS)?;
     let filter = Filter {
         namespace: query.namespace,
@@ -115,6 +110,16 @@ pub(super) async fn series(
         Ok(Json(Series { days: span.days().map(day_text).collect::<Result<_, _>>()?, groups }))
     })
     .await
+}
+
+/// Parses what days are added up by.
+pub(super) fn series_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
+    match word {
+        None | Some("" | "repository") => Ok(TotalsBy::Repository),
+        Some("job") => Ok(TotalsBy::Job),
+        Some("vm") => Ok(TotalsBy::Vm),
+        Some(_) => Err(ServiceError::invalid("by: must be repository, job or vm")),
+    }
 }
 
 fn span(app: &App, filter: &DetailFilter) -> Result<Span, ServiceError> {

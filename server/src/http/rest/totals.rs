@@ -1,14 +1,17 @@
 //! Compression details added up by group: as JSON in pages, or as one table to download.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use holdfast_engine::catalog::{
-    DetailFilter, DetailSort, REPORT_PAGE_MAX, RUNS_LISTED_MAX, TotalsBy, TotalsOrder, TotalsSort,
+    DayTotals, DetailFilter, DetailSort, DetailTotals, REPORT_PAGE_MAX, RUNS_LISTED_MAX, TotalsBy,
+    TotalsOrder, TotalsSort,
 };
-use holdfast_proto::details::{Delimiter, TOTALS_COLUMNS, totals_cells};
+use holdfast_proto::api::{DaySpan, DaysRow, Sums, TotalsRow};
+use holdfast_proto::details::{Delimiter, Totals, days_table, totals_table};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -18,7 +21,8 @@ use crate::http::access::Identity;
 use crate::http::bounds::{PAGE, TABLE_GROUPS_MAX};
 use crate::http::query::{Params, limit, order};
 use crate::http::rest::filter::{Filter, detail_query};
-use crate::http::rest::wire::{Items, Sums};
+use crate::http::rest::series::series_by;
+use crate::http::rest::wire::{Items, day_text};
 use crate::http::{self, download};
 
 detail_query!(TotalsQuery {
@@ -35,31 +39,12 @@ detail_query!(TotalsQuery {
     format: Option<String>,
 });
 
-/// The sums of a group of rows. Names that do not define the group are empty
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TotalsRow)]
-pub(super) struct GroupTotals {
-    namespace: String,
-    job: String,
-    vm: String,
-    disk: String,
-    run: String,
-    /// Distinct VMs of the rows
-    vms: u64,
-    /// Distinct runs of the rows
-    runs: u64,
-    #[serde(flatten)]
-    sums: Sums,
-    /// Total factors of its latest runs, at most 12, oldest first; null: the run stored nothing
-    trend: Vec<Option<f64>>,
-}
-
 /// Compression details per run, VM, job, disk or namespace, or in total
 ///
 /// By default, groups that stored most come first. `format=tsv` and `format=csv` give all groups, at most 20,000, as a
 /// file.
 #[utoipa::path(get, path = "/details/totals", tag = "details", params(TotalsQuery), responses((status = 200, description = "A page of groups", content(
-    (Items<GroupTotals> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
+    (Items<TotalsRow> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
 pub(super) async fn groups(
     State(app): State<Arc<App>>,
     Identity { caller, .. }: Identity,
@@ -83,24 +68,29 @@ pub(super) async fn groups(
     app.blocking(move |app| {
         let filter = filter.resolve(app, &caller)?;
         let (groups, total) = app.catalog().detail_totals(&filter, by, order, offset, limit)?;
-        let items = groups.into_iter().map(|group| GroupTotals {
-            sums: Sums::from(&group.sums),
-            namespace: group.namespace,
-            job: group.job,
-            vm: group.vm,
-            disk: group.disk,
-            run: group.run,
-            vms: group.vms,
-            runs: group.runs,
-            trend: group.trend,
-        });
+        let items: Vec<TotalsRow> = groups.into_iter().map(described).collect();
         let total = if by == TotalsBy::Run { total.min(RUNS_LISTED_MAX as u64) } else { total };
-        Ok(Json(Items { items: items.collect(), total, offset }).into_response())
+        Ok(Json(Items { items, total, offset }).into_response())
     })
     .await
 }
 
-/// All groups as one table: the names that make a group, then its sums.
+fn described(group: DetailTotals) -> TotalsRow {
+    TotalsRow {
+        namespace: group.namespace,
+        job: group.job,
+        vm: group.vm,
+        disk: group.disk,
+        run: group.run,
+        vms: group.vms,
+        runs: group.runs,
+        sums: group.sums.into(),
+        trend: group.trend,
+        used: group.used,
+    }
+}
+
+/// All groups as one table.
 fn table(
     app: &App,
     filter: &DetailFilter,
@@ -108,27 +98,88 @@ fn table(
     order: TotalsOrder,
     delimiter: Delimiter,
 ) -> Result<String, ServiceError> {
-    let names = ["namespace", "job", "vm", "disk", "run", "vms", "runs"];
-    let mut text = String::new();
-    delimiter.line(&mut text, names.iter().chain(&TOTALS_COLUMNS).map(ToString::to_string));
-    let mut offset = 0;
+    let mut rows: Vec<TotalsRow> = Vec::new();
     loop {
-        let (groups, total) = app.catalog().detail_totals(filter, by, order, offset, REPORT_PAGE_MAX)?;
-        if total > TABLE_GROUPS_MAX {
-            return Err(ServiceError::invalid(format!(
-                "there are {total} groups, but a table can have at most {TABLE_GROUPS_MAX}; filter, or group by something else"
-            )));
-        }
-        for group in &groups {
-            let names = [&group.namespace, &group.job, &group.vm, &group.disk, &group.run].map(String::clone);
-            let counts = [group.vms.to_string(), group.runs.to_string()];
-            delimiter.line(&mut text, names.into_iter().chain(counts).chain(totals_cells(&group.sums)));
-        }
-        offset = offset.saturating_add(u64::from(REPORT_PAGE_MAX));
-        if offset >= total || groups.is_empty() {
-            return Ok(text);
+        let (groups, total) =
+            app.catalog().detail_totals(filter, by, order, rows.len() as u64, REPORT_PAGE_MAX)?;
+        check_table(total, "groups")?;
+        let is_last = groups.is_empty();
+        rows.extend(groups.into_iter().map(described));
+        if is_last || rows.len() as u64 >= total {
+            return Ok(totals_table(&rows, delimiter));
         }
     }
+}
+
+/// Refuses a table that is not made while it is read, and is too large for that.
+fn check_table(rows: u64, what: &str) -> Result<(), ServiceError> {
+    if rows <= TABLE_GROUPS_MAX {
+        return Ok(());
+    }
+    Err(ServiceError::invalid(format!(
+        "there are {rows} {what}, but a table can have at most {TABLE_GROUPS_MAX}; filter, or group by something else"
+    )))
+}
+
+detail_query!(DaysQuery {
+    /// repository, job or vm [default: repository]
+    by: Option<String>,
+    /// json, tsv or csv [default: json]
+    format: Option<String>,
+});
+
+/// Compression details per day and week
+///
+/// Rows count for the day on which they finished, in UTC. After the days of each week their sums follow, by job or VM if asked
+/// for. At most 20,000 sums.
+#[utoipa::path(get, path = "/details/days", tag = "details", params(DaysQuery), responses((status = 200, description = "Days and weeks", content(
+    (Items<DaysRow> = "application/json"), (String = "text/tab-separated-values"), (String = "text/csv")))))]
+pub(super) async fn days(
+    State(app): State<Arc<App>>,
+    Identity { caller, .. }: Identity,
+    Params(mut query): Params<DaysQuery>,
+) -> Result<Response, ServiceError> {
+    let filter = query.filter();
+    let by = series_by(query.by.as_deref())?;
+    let delimiter = download::delimiter(query.format.as_deref())?;
+    let work = move |app: &Arc<App>| {
+        let found = app.catalog().detail_days(&filter.resolve(app, &caller)?, by)?;
+        check_table(found.len() as u64, "sums")?;
+        with_weeks(found)
+    };
+    let items = app.blocking(work).await?;
+    match delimiter {
+        Some(delimiter) => download::attachment("holdfast-days", delimiter, days_table(&items, delimiter)),
+        None => Ok(Json(Items { total: items.len() as u64, items, offset: 0 }).into_response()),
+    }
+}
+
+/// 1970-01-01 was a Thursday.
+const fn monday(day: i32) -> i32 {
+    day.saturating_sub(day.saturating_add(3).rem_euclid(7))
+}
+
+/// Puts the sums of each week after its days.
+fn with_weeks(days: Vec<DayTotals>) -> Result<Vec<DaysRow>, ServiceError> {
+    let mut rows = Vec::with_capacity(days.len());
+    let mut week: BTreeMap<(String, String), Totals> = BTreeMap::new();
+    let mut of = None;
+    let row = |span, day, namespace, name, sums: Totals| {
+        Ok::<_, ServiceError>(DaysRow { span, day: day_text(day)?, namespace, name, sums: sums.into() })
+    };
+    for DayTotals { day, namespace, name, sums } in days {
+        if let Some(before) = of.replace(monday(day)).filter(|before| *before != monday(day)) {
+            for ((namespace, name), sums) in std::mem::take(&mut week) {
+                rows.push(row(DaySpan::Week, before, namespace, name, sums)?);
+            }
+        }
+        week.entry((namespace.clone(), name.clone())).or_default().merge(&sums);
+        rows.push(row(DaySpan::Day, day, namespace, name, sums)?);
+    }
+    for ((namespace, name), sums) in week {
+        rows.push(row(DaySpan::Week, of.unwrap_or_default(), namespace, name, sums)?);
+    }
+    Ok(rows)
 }
 
 fn totals_by(word: Option<&str>) -> Result<TotalsBy, ServiceError> {
@@ -195,7 +246,7 @@ pub(super) async fn list(
         let items = groups.into_iter().map(|group| Run {
             seconds: group.sums.seconds(),
             disks: group.sums.rows,
-            sums: Sums::from(&group.sums),
+            sums: group.sums.into(),
             id: group.run,
             namespace: group.namespace,
             job: group.job,

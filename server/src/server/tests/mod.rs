@@ -4,6 +4,7 @@ mod deadlines;
 mod lanes;
 mod life;
 mod limits;
+mod lives;
 mod manage;
 mod metrics;
 mod owners;
@@ -129,6 +130,15 @@ impl Fixture {
 }
 
 async fn start_in(folder: &Path, change: impl FnOnce(&mut Settings)) -> Result<Server, StartError> {
+    start_at(folder, Arc::new(SystemClock), change).await
+}
+
+/// As [`start_in`], by this clock.
+async fn start_at(
+    folder: &Path,
+    clock: Arc<dyn Clock>,
+    change: impl FnOnce(&mut Settings),
+) -> Result<Server, StartError> {
     let mut settings = Settings {
         data_dir: folder.to_path_buf(),
         grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -137,7 +147,7 @@ async fn start_in(folder: &Path, change: impl FnOnce(&mut Settings)) -> Result<S
         ..Settings::default()
     };
     change(&mut settings);
-    Server::start(&settings, Arc::new(SystemClock)).await
+    Server::start(&settings, clock).await
 }
 
 /// A client without any logic: every call as it is.

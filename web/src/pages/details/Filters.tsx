@@ -24,6 +24,15 @@ export function Filters({ view, onChange }: FiltersProps) {
       <Choice label="VM" all="All VMs" value={view.vm} values={vms.map((vm) => vm.vm)} onChange={(vm) => onChange({ vm })} />
       <StatusFilter view={view} onChange={onChange} />
       <TimeFilter view={view} onChange={onChange} />
+      <button
+        type="button"
+        className="button"
+        aria-pressed={view.existing !== ""}
+        data-exact="Only runs whose restore point was not deleted"
+        onClick={() => onChange({ existing: view.existing === "" ? "true" : "" })}
+      >
+        Still there
+      </button>
       <Fixed label="Disk" value={view.disk} onClear={() => onChange({ disk: "" })} />
       <Fixed label="Run" value={view.run} onClear={() => onChange({ run: "" })} />
       {isFiltered(view) && (

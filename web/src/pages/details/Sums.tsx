@@ -6,7 +6,7 @@ import { TermLabel, Value, type Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
 import { filterOf, type View } from "./view";
 
-const SUMS: readonly [term: Term & Exclude<keyof TotalsRow, "trend">, kind: Kind][] = [
+const SUMS: readonly [term: Term & Exclude<keyof TotalsRow, "trend" | "used">, kind: Kind][] = [
   ["rows", "count"],
   ["bytes", "bytes"],
   ["new_bytes", "bytes"],

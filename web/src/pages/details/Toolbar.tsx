@@ -5,7 +5,7 @@ import { Menu } from "../../components/Menu";
 import { definition } from "../../format/definitions";
 import type { ColumnChoice } from "./choice";
 import { DETAIL_COLUMNS } from "./columns";
-import { downloadGroups, downloadReport, downloadShown } from "./download";
+import { downloadDays, downloadGroups, downloadReport, downloadShown } from "./download";
 import { groupLabel, GROUPS, NEWEST, WORST, type View } from "./view";
 
 interface ToolbarProps {
@@ -100,6 +100,12 @@ function Download({ view, choice }: { view: View; choice: ColumnChoice }) {
               )}
             </li>
           ))}
+          <li>
+            <a href={downloadDays(view, "csv")} download onClick={close}>
+              Days and weeks, CSV
+              <span>With these filters: the sums of each day and week</span>
+            </a>
+          </li>
           <li>
             <a href={downloadReport(view, "tsv")} download onClick={close}>
               Full report, TSV

@@ -6,16 +6,30 @@ import type { GridColumn } from "../../components/grid/column";
 import { FindingBadge, FindingMark, StatusBadge } from "../../components/Status";
 import type { Kind } from "../../components/Value";
 import type { Term } from "../../format/definitions";
+import { bytes, exactBytes } from "../../format/bytes";
 import { factor } from "../../format/numbers";
-import { second } from "../../format/time";
+import { minute, second } from "../../format/time";
 import type { Grouping } from "./view";
 
-function column(id: Exclude<keyof (DetailRow & DetailFigures), "retried_new_bytes" | "first_full">, kind: Kind, width: number): GridColumn<DetailItem> {
+function column(id: Exclude<keyof (DetailRow & DetailFigures), "retried_new_bytes" | "first_full" | "locked">, kind: Kind, width: number): GridColumn<DetailItem> {
   return { id, term: id, kind, width, sort: id, value: (row) => row[id] };
 }
 
 const trendWords = (values: readonly (number | null)[]) =>
   values.map((value) => (value === null ? "–" : factor(value))).join(" → ");
+
+/** What has become of the restore point; when and by whom it was deleted in the tooltip. */
+function PointFate({ row }: { row: DetailItem }) {
+  if (row.point === "none") return <span className="muted">–</span>;
+  const when = row.deleted === "" ? "at a time that is not known" : minute(row.deleted);
+  const by = row.deleted_by === "" ? "" : ` by ${row.deleted_by}`;
+  return (
+    <span className={row.point === "deleted" ? "muted" : ""} data-exact={row.point === "deleted" ? `Deleted ${when}${by}` : undefined}>
+      {row.point}
+      {row.locked && ", locked"}
+    </span>
+  );
+}
 
 /** In display order. The first one stays in view. */
 export const DETAIL_COLUMNS: readonly GridColumn<DetailItem>[] = [
@@ -80,6 +94,10 @@ export const DETAIL_COLUMNS: readonly GridColumn<DetailItem>[] = [
   column("reading_ms", "count", 110),
   column("compressing_ms", "count", 130),
   column("waiting_ms", "count", 110),
+  { ...column("point", "text", 120), render: (row) => <PointFate row={row} /> },
+  { id: "locked", term: "is_locked", kind: "text", width: 80, sort: "locked", value: (row) => (row.locked ? "yes" : "no") },
+  column("deleted", "time", 138),
+  column("deleted_by", "text", 260),
 ];
 
 /** The columns of the report, which a file can hold; the others are drawn from several runs. */
@@ -88,7 +106,7 @@ export const REPORT_COLUMNS: readonly string[] = DETAIL_COLUMNS.map(({ id }) => 
 /** Shown by default. */
 const FIRST_CHOICE: readonly string[] = [
   "vm", "disk", "job", "started", "bytes", "new_bytes", "post_lc", "global_factor", "local_factor", "bytes/post_lc",
-  "trend", "finding", "status", "reduction_pct", "seconds",
+  "trend", "finding", "status", "point", "reduction_pct", "seconds",
 ];
 
 /** Whether each column is shown by default; the namespace only where there are several. */
@@ -98,7 +116,7 @@ export function defaultVisibility(severalNamespaces: boolean): Record<string, bo
   );
 }
 
-type Sum = Exclude<keyof TotalsRow, "trend">;
+type Sum = Exclude<keyof TotalsRow, "trend" | "used">;
 
 function sum(id: Sum & Term, kind: Kind, width: number, sort: string | null = id): GridColumn<TotalsRow> {
   return { id, term: id, kind, width, sort, value: (row) => row[id] };
@@ -128,6 +146,21 @@ const SUMS: readonly GridColumn<TotalsRow>[] = [
   sum("finished", "time", 138),
 ];
 
+/** What it takes now, beside what its runs wrote. */
+const USED: GridColumn<TotalsRow> = {
+  id: "used",
+  term: "used_now",
+  kind: "bytes",
+  width: 118,
+  sort: null,
+  value: (row) => row.used?.used_bytes ?? null,
+  render: (row) => (row.used === null ? <span className="muted">–</span> : `${row.used.is_complete ? "" : "≥ "}${bytes(row.used.used_bytes)}`),
+  exact: (row) =>
+    row.used === null
+      ? "Not counted by a reclaim yet"
+      : `${row.used.is_complete ? "" : "At least "}${exactBytes(row.used.used_bytes)}; does not include what was written or deleted since the last reclaim on ${minute(row.used.at)}`,
+};
+
 const name = (id: Sum & Term, width: number): GridColumn<TotalsRow> => ({
   ...sum(id, "text", width),
   render: (row) => <span className="grid-name">{row[id]}</span>,
@@ -135,8 +168,8 @@ const name = (id: Sum & Term, width: number): GridColumn<TotalsRow> => ({
 
 /** What names a group, then its sums. */
 export const GROUP_COLUMNS: Record<Grouping, readonly GridColumn<TotalsRow>[]> = {
-  job: [name("job", 170), sum("namespace", "text", 130), ...SUMS],
-  vm: [name("vm", 170), sum("namespace", "text", 130), ...SUMS],
+  job: [name("job", 170), sum("namespace", "text", 130), USED, ...SUMS],
+  vm: [name("vm", 170), sum("namespace", "text", 130), USED, ...SUMS],
   disk: [name("disk", 150), sum("vm", "text", 150), sum("namespace", "text", 130), ...SUMS],
   run: [name("run", 250), sum("job", "text", 130), sum("namespace", "text", 130), sum("started", "time", 148), ...SUMS],
 };

@@ -26,7 +26,7 @@ const ANSWERS = {
   "GET /details/totals": ({ params }: Asked) =>
     params.get("by") === "repository"
       ? list({ rows: 1, bytes: 1536, failed: 0 })
-      : list({ namespace: "default", vm: "web", job: "", disk: "", run: "", rows: 7, failed: 0, trend: [] }),
+      : list({ namespace: "default", vm: "web", job: "", disk: "", run: "", rows: 7, failed: 0, trend: [], used: { used_bytes: 1536, at: "2026-11-20T22:00:00.000Z", is_complete: false } }),
 };
 
 /** Opens the page at an address; resolves when its rows are there. */
@@ -62,6 +62,15 @@ describe("filters and the address", () => {
     expect(screen.getByRole<HTMLInputElement>("searchbox").value).toBe("");
   });
 
+  it("leave rows whose restore point is there", async () => {
+    const { user, latest } = await open("/details");
+    await user.click(await screen.findByRole("button", { name: "Still there" }));
+    expect(address()).toEqual({ existing: "true" });
+    await waitFor(() => expect(latest("/details")?.get("existing")).toBe("true"));
+    await user.click(screen.getByRole("button", { name: "Reset filters" }));
+    expect(address()).toEqual({});
+  });
+
   it("an address fills the filters", async () => {
     await open("/details?q=disk&job=hourly&status=failed,expired&since=7d&disk=root");
     expect(screen.getByRole<HTMLInputElement>("searchbox").value).toBe("disk");
@@ -88,6 +97,7 @@ describe("grouping", () => {
     const row = (await screen.findByText("web", { selector: ".grid-name" })).closest("tr");
     expect(latest("/details/totals")?.get("sort")).toBe("-post_lc");
     if (row === null) throw new Error("no row");
+    expect(within(row).getByText("≥ 1.50 KiB")).toBeTruthy();
     await user.click(row);
     expect(address()).toEqual({ job: "nightly", vm: "web", namespace: "default" });
   });

@@ -21,6 +21,11 @@ export function downloadGroups(view: View, format: Format): string {
   return url("/details/totals", { ...filterOf(view), by: view.by, sort: view.gsort, format });
 }
 
+/** The sums of days and weeks. */
+export function downloadDays(view: View, format: Format): string {
+  return url("/details/days", { ...filterOf(view), format });
+}
+
 /** All columns, oldest first: to the byte what `holdfast report --format tsv` prints with this filter. */
 export function downloadReport(view: View, format: Format): string {
   return url("/details", { ...filterOf(view), format });

@@ -31,6 +31,8 @@ export interface View {
   since: string;
   /** A local day, the last one that counts. */
   until: string;
+  /** `true`: only rows whose restore point is still there. */
+  existing: string;
   /** A column, `-` before it for descending. */
   sort: string;
   /** Empty: rows. */
@@ -57,6 +59,7 @@ export function parseView(params: URLSearchParams): View {
     status: STATUSES.filter((status) => text("status").split(",").includes(status)),
     since: text("since"),
     until: text("until"),
+    existing: text("existing") === "true" ? "true" : "",
     sort: text("sort") || NEWEST,
     by: GROUPS.find((by) => by === text("by")) ?? "",
     gsort: text("gsort") || WORST,
@@ -96,6 +99,7 @@ export function filterOf(view: View) {
     status: view.status,
     finished_since: instant(view.since, 0),
     finished_until: instant(view.until, 1),
+    ...(view.existing === "" ? {} : { existing: true }),
   } satisfies QueryOf<"/details">;
 }
 
@@ -104,8 +108,8 @@ export const orderOf = (sort: string): string => (sort === "started" ? "" : sort
 
 /** Whether there is a filter besides the header's namespace. */
 export const isFiltered = (view: View): boolean =>
-  [view.q, view.job, view.vm, view.disk, view.run, view.since, view.until].some((text) => text !== "") ||
+  [view.q, view.job, view.vm, view.disk, view.run, view.since, view.until, view.existing].some((text) => text !== "") ||
   view.status.length > 0;
 
 /** No filter besides the header's namespace. */
-export const UNFILTERED: Partial<View> = { q: "", job: "", vm: "", disk: "", run: "", status: [], since: "", until: "" };
+export const UNFILTERED: Partial<View> = { q: "", job: "", vm: "", disk: "", run: "", status: [], since: "", until: "", existing: "" };

@@ -159,6 +159,9 @@ fn push_rest(conditions: &mut Conditions, filter: &DetailFilter) {
             conditions.push(&format!("d.status IN ({marks})"), words);
         }
     }
+    if filter.existing {
+        conditions.push("EXISTS (SELECT 1 FROM backups b WHERE b.id = d.backup_id)", []);
+    }
     if let Some(search) = search.as_deref().filter(|text| !text.is_empty()) {
         push_search(conditions, search);
     }

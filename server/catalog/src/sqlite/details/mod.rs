@@ -2,7 +2,7 @@
 //!
 //! Read in this order: here (writing rows, and listing them by start, run, session and disk, for which each
 //! filter has an index) → [`filter`] → [`sorted`] (any other order) → [`history`] (one disk's past) → [`sums`],
-//! [`totals`], [`mod@days`], [`protected`] (rows added up), [`kept`] (sums that are kept), [`findings`]
+//! [`totals`], [`mod@days`], [`protected`] (rows added up), `used` (beside them), [`kept`] (sums that are kept), [`findings`]
 //! (what is out of line).
 
 pub(crate) mod days;
@@ -14,6 +14,7 @@ pub(crate) mod protected;
 pub(crate) mod sorted;
 pub(crate) mod sums;
 pub(crate) mod totals;
+mod used;
 
 pub(crate) use days::days;
 
@@ -27,12 +28,37 @@ use crate::limits::DETAILS_PER_PAGE;
 use crate::page::{self, List};
 use crate::{
     Attempt, CatalogError, DETAILS_PER_PAGE_MAX, DetailEntry, DetailFilter, DetailRow, Page, PageRequest,
-    Result, RowStatus, validate,
+    PointFate, Result, RowStatus, validate,
 };
 
-pub(super) const SELECT: &str = "SELECT d.*, n.name AS namespace, j.name AS job, v.name AS vm FROM details d \
+/// What has become of the restore point `b` of the row `d`, in the words of [`PointFate`].
+macro_rules! fate {
+    () => {
+        "CASE WHEN d.backup_id IS NULL THEN 'none' WHEN b.id IS NULL THEN 'deleted' \
+         WHEN b.missing_disks = '' THEN 'exists' ELSE 'partial' END"
+    };
+}
+
+/// (L2) Tells if the restore point `b` is locked or held: as deletions are refused, also before the lock clock was first advanced.
+macro_rules! locked {
+    () => {
+        "coalesce(b.hold_reason IS NOT NULL OR \
+         b.locked_until_ms > coalesce((SELECT c.now_ms FROM lock_clock c), b.locked_until_ms - 1), false)"
+    };
+}
+
+pub(super) use {fate, locked};
+
+pub(super) const SELECT: &str = concat!(
+    "SELECT d.*, n.name AS namespace, j.name AS job, v.name AS vm, ",
+    fate!(),
+    " AS point, ",
+    locked!(),
+    " AS locked, x.deleted_ms, x.deleted_by FROM details d \
      JOIN namespaces n ON n.id = d.namespace_id JOIN jobs j ON j.id = d.job_id \
-     JOIN vms v ON v.id = d.vm_id";
+     JOIN vms v ON v.id = d.vm_id LEFT JOIN backups b ON b.id = d.backup_id \
+     LEFT JOIN deleted_backups x ON x.id = d.backup_id AND b.id IS NULL"
+);
 
 pub(super) const ORDER: &str = "ORDER BY d.started_ms, d.run_id, d.session_id, d.position";
 
@@ -173,6 +199,7 @@ fn weight(row: &DetailRow) -> usize {
         + row.error.len()
         + row.host.len()
         + row.agent.len()
+        + row.deleted_by.len()
 }
 
 /// A row's place in the list; the fields are in the order of the list.
@@ -231,7 +258,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Place)> {
         vm: row.get("vm")?,
         disk: row.get("disk")?,
         backup: backup.map_or_else(String::new, |id| BackupId::from_bytes(id).to_string()),
-        status: status(row)?,
+        status: word(row, "status", RowStatus::ALL, RowStatus::word)?,
         started_ms: key.started_ms,
         finished_ms: row.get("finished_ms")?,
         virtual_bytes: count(row, "virtual_bytes")?,
@@ -255,11 +282,21 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(DetailRow, Place)> {
         reading_ms: count(row, "reading_ms")?,
         compressing_ms: count(row, "compressing_ms")?,
         waiting_ms: count(row, "waiting_ms")?,
+        point: word(row, "point", PointFate::ALL, PointFate::word)?,
+        locked: row.get("locked")?,
+        deleted_ms: row.get::<_, Option<i64>>("deleted_ms")?.unwrap_or(0),
+        deleted_by: row.get::<_, Option<String>>("deleted_by")?.unwrap_or_default(),
     };
     Ok((detail, key))
 }
 
-fn status(row: &Row<'_>) -> rusqlite::Result<RowStatus> {
-    let word = row.get_ref("status")?.as_str()?;
-    RowStatus::ALL.into_iter().find(|status| status.word() == word).ok_or_else(|| bad_value("status", word))
+/// The value that the text of `column` is the word of.
+fn word<T: Copy, const COUNT: usize>(
+    row: &Row<'_>,
+    column: &str,
+    all: [T; COUNT],
+    of: impl Fn(T) -> &'static str,
+) -> rusqlite::Result<T> {
+    let found = row.get_ref(column)?.as_str()?;
+    all.into_iter().find(|one| of(*one) == found).ok_or_else(|| bad_value(column, found))
 }

@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::super::convert::{OrCatalogError, bad_value, count};
 use super::super::select::{Conditions, Window, unindexed};
 use super::super::{room, schema};
-use super::{SELECT, filter, read};
+use super::{SELECT, fate, filter, locked, read};
 use crate::{CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, GoOn, Result, SortOrder};
 
 /// Rows up to which the first ones are kept while others are read; SQLite sorts all of them for a page beyond, which
@@ -202,6 +202,10 @@ fn key(by: DetailSort) -> String {
         S::Run => "d.run_id".to_owned(),
         S::Backup => "d.backup_id".to_owned(),
         S::Disk | S::Status | S::Error | S::Host | S::Agent => format!("nullif(d.{}, '')", by.column()),
+        S::Point => of_point(fate!()),
+        S::Locked => of_point(locked!()),
+        S::Deleted => of_deletion("x.deleted_ms"),
+        S::DeletedBy => of_deletion("nullif(x.deleted_by, '')"),
         S::Started => "d.started_ms".to_owned(),
         S::Finished => "d.finished_ms".to_owned(),
         S::VirtualBytes
@@ -229,6 +233,19 @@ fn key(by: DetailSort) -> String {
             )
         }
     }
+}
+
+/// Returns an expression of the restore point `b` of a row, or of none.
+fn of_point(expression: &str) -> String {
+    format!("(SELECT {expression} FROM (SELECT 1 AS one) o LEFT JOIN backups b ON b.id = d.backup_id)")
+}
+
+/// Returns a column of the deletion `x` of a row's restore point; null where it was not deleted.
+fn of_deletion(column: &str) -> String {
+    format!(
+        "(SELECT {column} FROM deleted_backups x WHERE x.id = d.backup_id \
+         AND NOT EXISTS (SELECT 1 FROM backups b WHERE b.id = x.id))"
+    )
 }
 
 /// The function of SQL that gives a number as a report shows it.

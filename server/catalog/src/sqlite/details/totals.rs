@@ -7,6 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use holdfast_proto::api::UsedNow;
 use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::ids::RunId;
 use rusqlite::Connection;
@@ -15,6 +16,7 @@ use super::super::select::{Names, Window};
 use super::filter;
 use super::sorted::{Number, SortRoom, compare_keys, counted};
 use super::sums::{self, Group, Reading, RowRefs, Summand};
+use super::used;
 use crate::{
     CatalogError, DetailFilter, DetailSort, DetailTotals, RUNS_LISTED_MAX, Result, RowStatus, TREND_POINTS,
     TotalsBy, TotalsOrder, TotalsSort,
@@ -67,7 +69,11 @@ pub(crate) fn page(
             "a list of runs shows the first {RUNS_LISTED_MAX} of {total}; filter, or sort by something else"
         )));
     }
-    Ok((found.page().into_iter().map(Listed::tell).collect(), total))
+    let tell = |listed: Listed<'_>| {
+        let used = used::now(connection, by, &listed.sums.refs)?;
+        Ok(listed.tell(used))
+    };
+    Ok((found.page().into_iter().map(tell).collect::<Result<_>>()?, total))
 }
 
 /// The first groups in some order, as many as are needed for a window, of any number.
@@ -247,7 +253,11 @@ impl<'a> Key<'a> {
             | S::Agent
             | S::ReadingMs
             | S::CompressingMs
-            | S::WaitingMs => return None,
+            | S::WaitingMs
+            | S::Point
+            | S::Locked
+            | S::Deleted
+            | S::DeletedBy => return None,
             S::Started => t.started_ms.into(),
             S::Finished => t.finished_ms.into(),
             S::VirtualBytes => t.virtual_bytes.into(),
@@ -287,7 +297,7 @@ impl<'a> Listed<'a> {
             .then_with(|| (self.name, &self.sums.disk).cmp(&(other.name, &other.sums.disk)))
     }
 
-    fn tell(self) -> DetailTotals {
+    fn tell(self, used: Option<UsedNow>) -> DetailTotals {
         let Name { run, namespace, job, vm } = self.name;
         DetailTotals {
             namespace: namespace.to_owned(),
@@ -299,6 +309,7 @@ impl<'a> Listed<'a> {
             runs: self.sums.runs,
             sums: self.sums.totals,
             trend: self.trend,
+            used,
         }
     }
 }

@@ -229,7 +229,8 @@ pub(crate) fn namespaces(
     }
     let mut conditions = Conditions::default();
     conditions.in_namespaces("n.id", namespaces);
-    let select = "SELECT n.*, (SELECT count(*) FROM vms v WHERE v.namespace_id = n.id AND v.removed_ms IS NULL) AS vms, \
+    let select = "SELECT n.*, (SELECT count(*) FROM vms v WHERE v.namespace_id = n.id \
+         AND EXISTS (SELECT 1 FROM backups b WHERE b.vm_id = v.id)) AS vms, \
          (SELECT count(*) FROM backups b WHERE b.namespace_id = n.id) AS backups, \
          (SELECT coalesce(sum(c.stored_bytes), 0) FROM containers c WHERE c.namespace_id = n.id) AS stored_bytes \
          FROM namespaces n";

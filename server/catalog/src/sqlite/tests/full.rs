@@ -1,6 +1,9 @@
 //! No room.
 
+use holdfast_types::ids::BackupId;
+
 use super::*;
+use crate::sqlite::room::BYTES;
 
 #[test]
 fn a_full_disk_changes_nothing_and_passes() {
@@ -55,7 +58,7 @@ fn room_is_kept_grown_and_given_up_once() {
     std::fs::write(home.path.with_file_name("catalog.room"), vec![1; 64 << 10]).unwrap();
     for _ in 0..2 {
         catalog.keep_room().unwrap();
-        assert_eq!(room_bytes(&home), Some(1 << 20));
+        assert_eq!(room_bytes(&home), Some(BYTES as u64));
     }
     assert!(crate::give_up_room(&home.path) && !crate::give_up_room(&home.path));
     assert_eq!(room_bytes(&home), None);
@@ -72,5 +75,36 @@ fn room_that_could_not_be_kept_is_kept_once_something_was_deleted() {
     catalog.keep_room().unwrap_err();
     std::fs::remove_dir(&in_the_way).unwrap();
     catalog.remove_condemned(&[]).unwrap();
-    assert_eq!(room_bytes(&home), Some(1 << 20));
+    assert_eq!(room_bytes(&home), Some(BYTES as u64));
+}
+
+/// What a deletion writes before it is folded in, and by what the database grows then, is kept for it.
+#[test]
+fn a_thousand_restore_points_are_deleted_in_the_room_that_is_kept() {
+    let home = Home::new();
+    let fixture = home.create();
+    let mut points: Vec<BackupId> = Vec::new();
+    // Of many VMs in turn, among others: hardly two of them are in one page.
+    for round in 0..20 {
+        for vm in 0..100 {
+            let made = fixture.committed(&format!("vm-{vm}"), "nightly").backup;
+            points.extend((round % 2 == 0).then_some(made));
+        }
+    }
+    assert_eq!(points.len(), 1000);
+    let folded = || home.raw().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let bytes = |end: &str| {
+        let name = format!("{}{end}", home.path.file_name().unwrap().to_str().unwrap());
+        std::fs::metadata(home.path.with_file_name(name)).map_or(0, |found| found.len())
+    };
+    folded();
+    let before = bytes("");
+    let reason = "x".repeat(200);
+    fixture.begin_deletion(&points, "operator", &reason).unwrap();
+    fixture.finish_deletion(&points).unwrap();
+    let log = bytes("-wal");
+    folded();
+    let grown = bytes("").saturating_sub(before);
+    assert!(log > 1 << 20, "{log}");
+    assert!(log + grown <= BYTES as u64, "{log} and {grown}");
 }

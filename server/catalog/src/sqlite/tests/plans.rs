@@ -29,10 +29,12 @@ fn walks(plan: &str, alias: &str, index: &str) {
     let (walked, others): (Vec<&str>, Vec<&str>) =
         plan.lines().partition(|line| line.contains(&format!(" {alias} USING")));
     assert!(walked.len() == 1 && walked[0].contains(index), "{index} in\n{plan}");
-    assert!(
-        others.iter().all(|line| line.ends_with("USING PRIMARY KEY (id=?)")),
-        "more than it must:\n{plan}"
-    );
+    let is_look_up = |line: &&str| {
+        let line = line.trim_end_matches(" LEFT-JOIN");
+        line.ends_with("USING PRIMARY KEY (id=?)") || line == "SCAN c" || line.starts_with("SCALAR SUBQUERY")
+    };
+    // `c` has one row, which is read once.
+    assert!(others.iter().all(is_look_up), "more than it must:\n{plan}");
 }
 
 #[test]
@@ -74,7 +76,7 @@ fn a_disks_past_is_read_by_index() {
     let home = Home::new();
     home.create().committed("web", "nightly");
     let raw = home.raw();
-    let earlier = plan(&raw, (details::SELECT, history::EARLIER, history::LATEST_FIRST));
+    let earlier = plan(&raw, (history::OF_THE_PAST, history::EARLIER, history::LATEST_FIRST));
     walks(&earlier, "d", "details_of_disk (vm_id=? AND disk=? AND (started_ms,run_id,session_id,position)<");
     let cost = plan(&raw, (overviews::DISK_COST, "true", ""));
     assert!(cost.starts_with("SEARCH d USING INDEX details_of_disk (vm_id=? AND disk=?)"), "{cost}");

@@ -6,7 +6,7 @@ use holdfast_types::ids::{BackupId, ContainerClass, RunId};
 
 use crate::testing::backups::move_to;
 use crate::testing::fixture::{Fixture, add_retried, done, numbers, row};
-use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, FailedRun, RowStatus, SortOrder};
+use crate::{DetailEntry, DetailFilter, DetailRow, DetailSort, FailedRun, PointFate, RowStatus, SortOrder};
 
 /// A sequence of numbers without a pattern, the same for the same seed.
 #[derive(Debug)]
@@ -80,6 +80,7 @@ pub(super) fn make(f: &Fixture, sessions: u64) -> Vec<DetailEntry> {
             for row in &mut commit.details {
                 row.status = status;
                 row.backup = String::new();
+                row.point = PointFate::None;
                 row.error = if dice.roll(4) == 0 { String::new() } else { dice.pick(&ERRORS).into() };
             }
             let failed = FailedRun {
@@ -201,6 +202,10 @@ fn key(by: DetailSort, row: &DetailRow) -> Option<(String, f64)> {
         S::ReadingMs => count(row.reading_ms),
         S::CompressingMs => count(row.compressing_ms),
         S::WaitingMs => count(row.waiting_ms),
+        S::Point => text(row.point.word()),
+        S::Locked => count(row.locked.into()),
+        S::Deleted => (row.deleted_ms != 0).then(|| count(row.deleted_ms.try_into().unwrap())).flatten(),
+        S::DeletedBy => text(&row.deleted_by),
         S::MbPerS => number(row.mb_per_s()),
     }
 }

@@ -9,11 +9,11 @@ use ulid::Ulid;
 
 use super::cases;
 use super::model::make;
-use crate::testing::fixture::{Fixture, add_retried};
+use crate::testing::fixture::{Fixture, add_retried, done, numbers, row};
 use crate::{
     BackupCost, CatalogError, ContainerState, ContainerTotals, DetailEntry, DetailFilter, DetailRow,
     DiskOverview, DiskQuery, LastRun, LatestBackup, PageRequest, ProtectedDay, REPORT_PAGE_MAX,
-    RepositoryOverview, SpaceDay, TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals,
+    RepositoryOverview, SpaceDay, TotalsBy, Verification, VmOverview, VmQuery, VmSort, WindowTotals, day_of,
 };
 
 cases![
@@ -30,6 +30,7 @@ cases![
     backups_tell_what_they_added,
     containers_add_up,
     protected_bytes_follow_the_latest_restore_points,
+    protected_bytes_fall_with_what_is_deleted,
     space_is_kept_by_day,
     overviews_are_bounded,
 ];
@@ -475,7 +476,7 @@ fn namespaces_add_up(f: &Fixture) {
         let name = &overview.namespace.name;
         let rows = || all.iter().map(|e| &e.row).filter(|row| row.namespace == *name);
         let backups: BTreeSet<_> = rows().map(|row| &row.backup).filter(|id| !id.is_empty()).collect();
-        let vms: BTreeSet<_> = rows().map(|row| &row.vm).collect();
+        let vms: BTreeSet<_> = rows().filter(|row| !row.backup.is_empty()).map(|row| &row.vm).collect();
         assert_eq!((overview.vms, overview.backups), (vms.len() as u64, backups.len() as u64), "{name}");
         // The fixture's failed session stored what its row says, so rows and containers agree.
         let stored: u64 = rows().map(|row| row.post_lc + row.meta_bytes).sum();
@@ -597,6 +598,55 @@ fn protected_bytes_follow_the_latest_restore_points(f: &Fixture) {
     for by in [TotalsBy::Run, TotalsBy::Disk] {
         assert!(matches!(f.protected_days(&none, by), Err(CatalogError::Invalid { .. })));
     }
+}
+
+/// The line of a VM falls when its restore points are deleted, to an older one that is left, and to nothing with the last.
+fn protected_bytes_fall_with_what_is_deleted(f: &Fixture) {
+    f.advance_lock_clock().unwrap();
+    let first_day = day_of(f.clock.now_ms());
+    let day_ms = 86_400_000;
+    let mut made = Vec::new();
+    for bytes in [40u64, 30, 50] {
+        let attempt = f.attempt("web", "nightly");
+        let rows = vec![numbers(DetailRow { unchanged_bytes: bytes, ..row(&attempt, "system") })];
+        let commit = done(attempt, BackupId(f.ulid()), rows, vec![]);
+        f.commit_backup(&commit).unwrap();
+        made.push(commit.backup);
+        f.clock.advance_ms(day_ms);
+    }
+    let delete = |ids: &[BackupId], days: i64| {
+        f.begin_deletion(ids, "op", "x").unwrap();
+        f.finish_deletion(ids).unwrap();
+        f.clock.advance_ms(days * day_ms);
+    };
+    // On the fourth day the one in the middle goes, and nothing changes; then the newest, and two days later the last.
+    delete(&[made[1]], 1);
+    delete(&[made[2]], 2);
+    delete(&[made[0]], 1);
+    let line = |filter: &DetailFilter, by| -> Vec<(i32, u64)> {
+        let days = f.protected_days(filter, by).unwrap();
+        days.into_iter().map(|day| (day.day - first_day, day.protected_bytes)).collect()
+    };
+    let none = DetailFilter::default();
+    let whole = [(0, 40), (1, 30), (2, 50), (4, 40), (6, 0)];
+    for by in [TotalsBy::Vm, TotalsBy::Job, TotalsBy::Repository] {
+        assert_eq!(line(&none, by), whole);
+    }
+    assert_eq!(f.repository_overview(None, &[]).unwrap().protected_bytes, 0, "as the line says");
+    let at = |day: i32| Some(i64::from(first_day + day) * day_ms);
+    let span = DetailFilter { finished_since_ms: at(3), finished_until_ms: at(6), ..none.clone() };
+    assert_eq!(line(&span, TotalsBy::Vm), [(3, 50), (4, 40)]);
+    // Of one that is gone no one knows since when: until the next one was made, or for a day.
+    let [one, two] = [(); 2].map(|()| {
+        let commit = f.committed("db", "nightly");
+        f.clock.advance_ms(3 * day_ms);
+        commit
+    });
+    let bytes = one.disks.iter().map(|disk| disk.data_bytes).sum();
+    f.drop_deleted(one.backup, "engine", "x").unwrap();
+    f.drop_deleted(two.backup, "engine", "x").unwrap();
+    let db = DetailFilter { vm: Some("db".into()), ..none };
+    assert_eq!(line(&db, TotalsBy::Vm), [(7, bytes), (10, bytes), (11, 0)]);
 }
 
 /// The last look of a day counts.

@@ -9,8 +9,8 @@ use super::cases;
 use super::model::{filters, make, matches, sort};
 use crate::testing::fixture::{Fixture, all_pages};
 use crate::{
-    Amounts, CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, HISTORY_MAX, REPORT_PAGE_MAX,
-    RowStatus, RunSums, SEARCH_MAX_BYTES, SortOrder,
+    Amounts, CatalogError, DetailEntry, DetailFilter, DetailRow, DetailSort, HISTORY_MAX, PointFate,
+    REPORT_PAGE_MAX, RowStatus, RunSums, SEARCH_MAX_BYTES, SortOrder,
 };
 
 cases![
@@ -134,7 +134,11 @@ fn histories_are_earlier_rows_of_the_disk(f: &Fixture) {
                         |e: &DetailEntry| (e.row.namespace.clone(), e.row.vm.clone(), e.row.disk.clone());
                     name(e) == name(entry)
                 };
-                let earlier: Vec<_> = all[..place].iter().filter(same).map(|e| e.row.clone()).collect();
+                let earlier: Vec<_> = all[..place]
+                    .iter()
+                    .filter(same)
+                    .map(|e| DetailRow { point: PointFate::None, ..e.row.clone() })
+                    .collect();
                 earlier[earlier.len().saturating_sub(limit as usize)..].to_vec()
             })
             .collect();

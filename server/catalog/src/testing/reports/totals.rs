@@ -63,7 +63,7 @@ fn model(by: TotalsBy, rows: &[&DetailRow]) -> Vec<DetailTotals> {
             let vms = distinct(|row| (&row.namespace, &row.vm));
             let runs = distinct(|row| ("", &row.run));
             let trend = trend(&related);
-            DetailTotals { namespace, job, vm, disk, run, vms, runs, sums, trend }
+            DetailTotals { namespace, job, vm, disk, run, vms, runs, sums, trend, used: None }
         })
         .collect();
     if by == TotalsBy::Run {
@@ -132,7 +132,11 @@ fn key(by: TotalsSort, group: &DetailTotals) -> Option<(String, f64)> {
             | S::Agent
             | S::ReadingMs
             | S::CompressingMs
-            | S::WaitingMs => panic!("sums have no {column:?}"),
+            | S::WaitingMs
+            | S::Point
+            | S::Locked
+            | S::Deleted
+            | S::DeletedBy => panic!("sums have no {column:?}"),
         },
     }
 }

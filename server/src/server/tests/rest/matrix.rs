@@ -87,6 +87,7 @@ const CALLS: &[Call] = &[
     ("GET", "/details", "?namespace=mine&format=tsv", EveryRole, Forbidden),
     ("GET", "/details", IN_LINES, EveryRole, Shown),
     ("GET", "/details/totals", "?namespace=mine&by=vm", EveryRole, Forbidden),
+    ("GET", "/details/days", "?namespace=mine&by=vm", EveryRole, Forbidden),
     ("GET", "/details/{id}", "", EveryRole, Absent),
     ("GET", "/totals", "?namespace=mine", EveryRole, Forbidden),
     ("GET", "/findings", "?namespace=mine", EveryRole, Forbidden),
