@@ -3,11 +3,9 @@
 //! It ends with us, however we end: it exits when its last client is gone, and the kernel ends it with the thread that
 //! started it.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -15,8 +13,9 @@ use std::time::{Duration, Instant};
 use holdfast_nbd::{Address, CONNECTIONS_MAX, Export, NbdError};
 use holdfast_proto::details::escape_line;
 use parking_lot::{Condvar, Mutex};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde_json::Value;
+
+use crate::child::{PrivateFolder, bound_to_thread, without_environment};
 
 /// The program.
 const PROGRAM: &str = "qemu-nbd";
@@ -55,7 +54,7 @@ pub(super) fn check(node: &Value) -> io::Result<()> {
     while image.is_object() {
         let mut command = Command::new(CHECKER);
         command.args(["check", "-q"]).arg(format!("json:{image}")).stdin(Stdio::null());
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C");
+        without_environment(&mut command);
         let done = command.output()?;
         if !matches!(done.status.code(), Some(0 | LEAKS | CANNOT_BE_CHECKED)) {
             let said = tail([done.stderr, done.stdout].concat().as_slice());
@@ -70,10 +69,6 @@ pub(super) fn check(node: &Value) -> io::Result<()> {
     Ok(())
 }
 
-/// A folder that only this user can enter, removed when dropped.
-#[derive(Debug)]
-struct PrivateFolder(PathBuf);
-
 impl QemuNbd {
     /// Starts to serve the disk that `node` describes, and connects to it. `direct`: past the page cache.
     ///
@@ -81,15 +76,14 @@ impl QemuNbd {
     /// [`io::ErrorKind::NotFound`] only when the program is not installed; otherwise with what it said.
     pub(super) fn serve(node: &Value, direct: bool) -> io::Result<(Self, Export)> {
         let folder = PrivateFolder::new()?;
-        let socket = folder.0.join("nbd");
+        let socket = folder.path().join("nbd");
         let mut command = Command::new(PROGRAM);
         command.args(["--read-only", &format!("--shared={CONNECTIONS_MAX}")]);
         if direct {
             command.arg("--cache=none");
         }
         command.arg("--socket").arg(&socket).arg(format!("json:{node}"));
-        // Tokens and keys are in our environment.
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C");
+        without_environment(&mut command);
         let child = Self::start(command)?;
         let export = child.connect(&socket)?;
         Ok((child, export))
@@ -99,15 +93,7 @@ impl QemuNbd {
     fn start(mut command: Command) -> io::Result<Self> {
         // A terminal's Ctrl-C is for us: what is under way may still be ended in order.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let ours = getpid();
-        // SAFETY: two system calls, neither of which allocates or takes a lock.
-        unsafe {
-            command.pre_exec(move || {
-                set_parent_process_death_signal(Some(Signal::KILL))?;
-                // Too late if we are gone already.
-                if getppid() == Some(ours) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
-            });
-        }
+        bound_to_thread(&mut command);
         let stderr = Arc::new(Stderr::default());
         let (sender, receiver) = mpsc::channel();
         let collected = Arc::clone(&stderr);
@@ -185,28 +171,4 @@ fn tail(mut from: impl io::Read) -> String {
         text.drain(..text.len().saturating_sub(STDERR_MAX));
     }
     escape_line(String::from_utf8_lossy(&text).trim()).into_owned()
-}
-
-impl PrivateFolder {
-    fn new() -> io::Result<Self> {
-        let mut number = 0;
-        loop {
-            let path = std::env::temp_dir().join(format!("holdfast-{}-{number}", std::process::id()));
-            // A folder that exists already is not ours, whoever made it.
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 10_000 => number += 1,
-                // Not an error of the kind that a missing program gives.
-                Err(error) => {
-                    return Err(io::Error::other(format!("cannot make {}: {error}", path.display())));
-                }
-            }
-        }
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
 }
