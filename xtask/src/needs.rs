@@ -30,6 +30,15 @@ pub(crate) const QEMU_IMG: Need =
 /// Opens images of disks.
 pub(crate) const QEMU_NBD: Need =
     Need { program: "qemu-nbd", package: "qemu-utils", why: "backs up images of disks" };
+/// Reads exports, as a program that others wrote.
+pub(crate) const NBDCOPY: Need =
+    Need { program: "nbdcopy", package: "libnbd-bin", why: "a second opinion on exports" };
+/// Boots exports.
+pub(crate) const QEMU: Need =
+    Need { program: "qemu-system-x86_64", package: "qemu-system-x86", why: "boots restore points" };
+/// Reads files out of restore points.
+pub(crate) const GUESTFISH: Need =
+    Need { program: "guestfish", package: "libguestfs-tools", why: "reads files out of restore points" };
 /// Lets calls of the system fail, and ends programs at chosen ones.
 pub(crate) const STRACE: Need =
     Need { program: "strace", package: "strace", why: "disks that fail, and kills in the middle of a write" };

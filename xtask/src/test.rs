@@ -9,8 +9,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::needs::{
-    self, CHROMIUM, CURL, DEBOOTSTRAP, DEBUGFS, DPKG_DEB, DPKG_SHLIBDEPS, E2FSCK, FAKETIME, IP, MKE2FS, NPM,
-    Need, PROMTOOL, QEMU_IMG, QEMU_NBD, STRACE, UNSHARE,
+    self, CHROMIUM, CURL, DEBOOTSTRAP, DEBUGFS, DPKG_DEB, DPKG_SHLIBDEPS, E2FSCK, FAKETIME, GUESTFISH, IP,
+    MKE2FS, NBDCOPY, NPM, Need, PROMTOOL, QEMU, QEMU_IMG, QEMU_NBD, STRACE, UNSHARE,
 };
 use crate::programs;
 use crate::scratch::Scratch;
@@ -83,12 +83,12 @@ fn quick_steps() -> Vec<Step> {
 fn all_steps(slow: bool) -> Vec<Step> {
     let with_web = web::folder().join("package.json").exists();
     let mut wanted: Vec<Need> =
-        vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, QEMU_NBD, STRACE, FAKETIME, CURL, PROMTOOL];
+        vec![MKE2FS, DEBUGFS, E2FSCK, QEMU_IMG, QEMU_NBD, NBDCOPY, QEMU, STRACE, FAKETIME, CURL, PROMTOOL];
     if with_web {
         wanted.extend([NPM, CHROMIUM]);
     }
     if slow {
-        wanted.extend([DEBOOTSTRAP, DPKG_DEB, DPKG_SHLIBDEPS, IP, UNSHARE]);
+        wanted.extend([GUESTFISH, DEBOOTSTRAP, DPKG_DEB, DPKG_SHLIBDEPS, IP, UNSHARE]);
     }
     let missing = needs::provide(&wanted);
     let mut steps = vec![format_step(), step("needs", || needs::insist(&missing))];

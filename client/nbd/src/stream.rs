@@ -1,7 +1,7 @@
 //! Sockets with a deadline, with and without TLS.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,61 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::address::Transport;
 
+/// A connected socket of either kind.
 #[derive(Debug)]
-enum Socket {
+pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Socket {
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
+            Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+        }
+    }
+
+    /// Ends both directions, also for clones: what waits for the other side fails at once.
+    pub(crate) fn close(&self) {
+        // One that the other side ended is closed already.
+        let _ = match self {
+            Self::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            Self::Unix(socket) => socket.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// Sets how long one read and one write may take; `None`: as long as they will.
+    pub(crate) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.set_read_timeout(read).and_then(|()| socket.set_write_timeout(write)),
+            Self::Unix(socket) => {
+                socket.set_read_timeout(read).and_then(|()| socket.set_write_timeout(write))
+            }
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.read(buffer),
+            Self::Unix(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.write(buffer),
+            Self::Unix(socket) => socket.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A socket whose calls fail at a deadline, however slowly the other side sends.
@@ -35,6 +86,17 @@ impl Timed {
             .spawn(move || sender.send(dial(&to, timeout)))?;
         let socket = receiver.recv_timeout(timeout).map_err(|_| timed_out())??;
         Ok(Self { socket, deadline })
+    }
+
+    /// A socket that fails after `timeout`, whatever is done with it.
+    pub(crate) fn over(socket: Socket, timeout: Duration) -> Self {
+        Self { socket, deadline: Instant::now() + timeout }
+    }
+
+    /// The socket, without any deadline.
+    pub(crate) fn into_socket(self) -> io::Result<Socket> {
+        self.socket.limit(None, None)?;
+        Ok(self.socket)
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {
@@ -79,22 +141,14 @@ fn named(error: io::Error) -> io::Error {
 impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.left()?;
-        match &mut self.socket {
-            Socket::Tcp(socket) => socket.set_read_timeout(left).and_then(|()| socket.read(buffer)),
-            Socket::Unix(socket) => socket.set_read_timeout(left).and_then(|()| socket.read(buffer)),
-        }
-        .map_err(named)
+        self.socket.limit(left, left).and_then(|()| self.socket.read(buffer)).map_err(named)
     }
 }
 
 impl Write for Timed {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let left = self.left()?;
-        match &mut self.socket {
-            Socket::Tcp(socket) => socket.set_write_timeout(left).and_then(|()| socket.write(buffer)),
-            Socket::Unix(socket) => socket.set_write_timeout(left).and_then(|()| socket.write(buffer)),
-        }
-        .map_err(named)
+        self.socket.limit(left, left).and_then(|()| self.socket.write(buffer)).map_err(named)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Numbers and headers of the protocol, as both sides know them. All integers are big-endian.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
 /// First word of the server: `NBDMAGIC`.
 pub(crate) const SERVER_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
@@ -25,19 +25,25 @@ pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
 
 pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
+    pub(crate) const ABORT: u32 = 2;
+    pub(crate) const LIST: u32 = 3;
     pub(crate) const STARTTLS: u32 = 5;
+    pub(crate) const INFO: u32 = 6;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
+    pub(crate) const LIST_META_CONTEXT: u32 = 9;
     pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Kinds of replies to an option. Errors have the highest bit.
 pub(crate) mod option_reply {
     pub(crate) const ACK: u32 = 1;
+    pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
     pub(crate) const META_CONTEXT: u32 = 4;
     pub(crate) const ERROR: u32 = 1 << 31;
     pub(crate) const UNSUPPORTED: u32 = ERROR | 1;
+    pub(crate) const INVALID: u32 = ERROR | 3;
     pub(crate) const TLS_REQUIRED: u32 = ERROR | 5;
     pub(crate) const UNKNOWN: u32 = ERROR | 6;
 }
@@ -51,12 +57,14 @@ pub(crate) mod info {
 pub(crate) const ALLOCATION: &str = "base:allocation";
 /// The bit of [`ALLOCATION`] that promises zeros. The one for holes promises nothing about what is read there.
 pub(crate) const STATE_ZERO: u32 = 1 << 1;
+pub(crate) const STATE_HOLE: u32 = 1 << 0;
 
 pub(crate) mod command {
     pub(crate) const READ: u16 = 0;
     pub(crate) const WRITE: u16 = 1;
     pub(crate) const DISCONNECT: u16 = 2;
     pub(crate) const FLUSH: u16 = 3;
+    pub(crate) const TRIM: u16 = 4;
     pub(crate) const WRITE_ZEROES: u16 = 6;
     pub(crate) const BLOCK_STATUS: u16 = 7;
     /// Flag of what writes: durable when it is answered.
@@ -72,8 +80,17 @@ pub(crate) mod chunk {
     pub(crate) const OFFSET_HOLE: u16 = 2;
     pub(crate) const BLOCK_STATUS: u16 = 5;
     pub(crate) const ERROR: u16 = 1 << 15;
+    /// An error of the whole request.
+    pub(crate) const FAILED: u16 = ERROR | 1;
     /// Flag of the last chunk of a reply.
     pub(crate) const DONE: u16 = 1 << 0;
+}
+
+/// Numbers of errors, the same as those of Linux.
+pub(crate) mod errno {
+    pub(crate) const NOT_PERMITTED: u32 = 1;
+    pub(crate) const INPUT_OUTPUT: u32 = 5;
+    pub(crate) const INVALID: u32 = 22;
 }
 
 /// Most payload of one request: what every server must take.
@@ -105,6 +122,19 @@ impl Request {
         bytes.extend(self.offset.to_be_bytes());
         bytes.extend(self.len.to_be_bytes());
         bytes
+    }
+
+    /// Reads the next request. `None`: the client ended the connection between two of them.
+    pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Option<Self>> {
+        if from.fill_buf()?.is_empty() {
+            return Ok(None);
+        }
+        if read_u32(from)? != REQUEST_MAGIC {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a request without its magic"));
+        }
+        let (flags, command) = (read_u16(from)?, read_u16(from)?);
+        let (cookie, offset, len) = (read_u64(from)?, read_u64(from)?, read_u32(from)?);
+        Ok(Some(Self { flags, command, cookie, offset, len }))
     }
 }
 

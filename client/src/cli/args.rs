@@ -12,9 +12,11 @@ use crate::end_to_end::Cipher;
 use crate::restore::ReadOptions;
 use crate::source;
 
+pub(super) use super::disk_args::{BootArgs, ExportArgs, FilesArgs};
 pub(super) use super::retention_args::{
     Delete, Forget, Hold, Lock, Policy, PolicyCommand, Reclaim, Scrub, SetPolicy, Steering,
 };
+pub(super) use super::thaw_args::{ThawSpeed, Thawing};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -115,6 +117,9 @@ pub(super) enum Command {
     Backup(Backup),
     List(List),
     Restore(Restore),
+    Export(ExportArgs),
+    Boot(BootArgs),
+    Files(FilesArgs),
     Verify(Verify),
     Report(Report),
     Delete(Delete),
@@ -407,45 +412,13 @@ pub(super) struct Restore {
     /// for a block device, an export or stdout the disk's name, in the current folder]
     #[arg(long, value_name = "FILE", requires = "keep_going")]
     pub(super) bad_map: Option<PathBuf>,
-    /// Thaw what lies in an archive, at this speed, and wait for it; without this, what that takes is shown, and asked
-    #[arg(long, value_enum, value_name = "SPEED")]
-    pub(super) thaw: Option<ThawSpeed>,
-    /// Days for which what is thawed can be read [default: the server's choice]
-    #[arg(long, value_name = "DAYS", requires = "thaw")]
-    pub(super) thaw_days: Option<u32>,
-    /// Thaw without being asked
-    #[arg(long, requires = "thaw")]
-    pub(super) yes: bool,
-    /// Start to thaw, and do not wait for it: the same command restores later
-    #[arg(long, requires = "thaw")]
-    pub(super) no_wait: bool,
+    #[command(flatten)]
+    pub(super) thawing: Thawing,
     /// Do not wait until the restored file has reached the disk; it is written through the page cache then
     #[arg(long)]
     pub(super) no_sync: bool,
     #[command(flatten)]
     pub(super) reading: Reading,
-}
-
-/// How fast, as Amazon calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ThawSpeed {
-    /// Cheapest: within 12 hours, from DEEP_ARCHIVE 48
-    Bulk,
-    /// Within 5 hours, from DEEP_ARCHIVE 12
-    Standard,
-    /// Within minutes; not from DEEP_ARCHIVE
-    Expedited,
-}
-
-impl ThawSpeed {
-    /// As the server knows it.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Bulk => "bulk",
-            Self::Standard => "standard",
-            Self::Expedited => "expedited",
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

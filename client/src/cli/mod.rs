@@ -4,10 +4,15 @@ mod agent;
 mod args;
 mod ask;
 mod backup;
+mod boot;
 mod delete;
+mod disk_args;
 mod display;
 mod estimate;
+mod export;
+mod files;
 mod forget;
+mod guestfish;
 mod list;
 mod lock;
 mod log;
@@ -15,6 +20,7 @@ mod login;
 mod namespace_key;
 mod output;
 mod policy;
+mod readable;
 mod reading;
 mod reclaim;
 mod report;
@@ -23,6 +29,7 @@ mod retention_args;
 mod signals;
 mod task;
 mod thaw;
+mod thaw_args;
 mod units;
 mod verify;
 mod verify_all;
@@ -169,6 +176,9 @@ async fn command(context: &Context, command: Command) -> Result<ExitCode, Client
         Command::Backup(backup) => backup::run(context, &backup).await,
         Command::List(list) => list::run(context, &list).await,
         Command::Restore(restore) => restore::run(context, &restore).await,
+        Command::Export(export) => export::run(context, &export).await,
+        Command::Boot(boot) => boot::run(context, &boot).await,
+        Command::Files(files) => files::run(context, &files).await,
         Command::Verify(verify) if verify.all => verify_all::run(context, &verify).await,
         Command::Verify(verify) => verify::run(context, &verify).await,
         Command::Report(report) => report::run(context, report).await,

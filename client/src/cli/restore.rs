@@ -31,7 +31,9 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let destination = Destination::of(restore)?;
     let tasks = choose(&backup, restore, destination)?;
     let names = tasks.iter().map(|task| task.disk.disk.clone()).collect();
-    if thaw::make_ready(context, &connection, &backup, names, restore).await? == Thawed::Started {
+    let disks = (names, restore.disk.as_deref());
+    let thawing = (&restore.thawing, restore.reading.retry_for);
+    if thaw::make_ready(context, &connection, &backup, disks, thawing).await? == Thawed::Started {
         return Ok(ExitCode::SUCCESS);
     }
     let display = Display::start(context.output, tasks.iter().map(|task| task.disk.size_bytes).sum());
@@ -72,7 +74,8 @@ fn usage(text: String) -> ClientError {
 }
 
 /// The restore point has no disk of this name.
-fn no_disk(backup: &Backup, name: &str, names: &str) -> ClientError {
+pub(super) fn no_disk(backup: &Backup, name: &str) -> ClientError {
+    let names = disk_names(backup);
     let message = if backup.missing_disks.iter().any(|missing| missing == name) {
         format!(
             "backup {} is partial: it has {names}, but disk {name:?} could not be backed up; restore that disk from an \
@@ -148,13 +151,17 @@ fn skips(restore: &Restore) -> bool {
     restore.keep_going && restore.bad_ranges == BadRanges::Skip
 }
 
+/// The names of a restore point's disks, for messages.
+fn disk_names(backup: &Backup) -> String {
+    backup.disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
 /// Chooses the disks to restore and their targets.
 fn choose(backup: &Backup, restore: &Restore, destination: Destination) -> Result<Vec<Task>, ClientError> {
-    let names = || backup.disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>().join(", ");
     if let Some(name) = &restore.disk
         && !backup.disks.iter().any(|disk| disk.name == *name)
     {
-        return Err(no_disk(backup, name, &names()));
+        return Err(no_disk(backup, name));
     }
     let mut chosen = disks(backup)?;
     chosen.retain(|disk| restore.disk.as_ref().is_none_or(|name| *name == disk.disk));
@@ -162,7 +169,7 @@ fn choose(backup: &Backup, restore: &Restore, destination: Destination) -> Resul
         return Err(usage(format!(
             "backup {} has several disks ({}); name one with --disk, or a folder with --to FOLDER/",
             backup.id,
-            names()
+            disk_names(backup)
         )));
     }
     if restore.bad_map.is_some() && chosen.len() > 1 {

@@ -6,7 +6,7 @@ use holdfast_proto::ErrorCode;
 use holdfast_proto::api::{Backup, StartThaw, Task, TaskStatus, Thaw};
 use holdfast_proto::details::{bytes, escape_line, escape_text};
 
-use super::args::{Restore, ThawSpeed};
+use super::args::{ThawSpeed, Thawing};
 use super::{Context, ask};
 use crate::connect::{Api, Connection, retrying};
 use crate::error::ClientError;
@@ -27,7 +27,8 @@ pub(super) enum Thawed {
     Started,
 }
 
-/// Makes the archived data of these disks readable, as `restore` says.
+/// Makes the archived data of these disks readable, as `thawing` says. `disk`: the one of them, if it was named; `retry_for`: the longest
+/// outage to wait for.
 ///
 /// # Errors
 /// `Archived`: it has to be thawed, and no one said so.
@@ -35,33 +36,33 @@ pub(super) async fn make_ready(
     context: &Context,
     connection: &Connection,
     backup: &Backup,
-    disks: Vec<String>,
-    restore: &Restore,
+    (disks, disk): (Vec<String>, Option<&str>),
+    (thawing, retry_for): (&Thawing, Duration),
 ) -> Result<Thawed, ClientError> {
-    let days = restore.thaw_days.unwrap_or(0);
+    let days = thawing.thaw_days.unwrap_or(0);
     let api = connection.api();
     let path = ["backups", &backup.id, "thaw"];
-    let days_text = restore.thaw_days.map(|days| days.to_string());
-    let parameters = [("disk", restore.disk.as_deref()), ("days", days_text.as_deref())];
+    let days_text = thawing.thaw_days.map(|days| days.to_string());
+    let parameters = [("disk", disk), ("days", days_text.as_deref())];
     let quoted = async || api.get_lines(&path, &parameters).await?.only().await;
     let quote: Thaw = tokio::select! {
         biased;
         () = context.cancel.cancelled() => return Err(ClientError::Interrupted),
-        quote = retrying(restore.reading.retry_for, quoted) => quote?,
+        quote = retrying(retry_for, quoted) => quote?,
     };
     if quote.objects + quote.objects_under_way == 0 {
         return Ok(Thawed::Ready);
     }
-    let speed = decide(context, backup, &quote, restore)?;
+    let speed = decide(context, backup, &quote, thawing)?;
     let task: Task = api.post(&path, &StartThaw { speed, days, disks }).await?;
-    if restore.no_wait {
+    if thawing.no_wait {
         context.output.note(&format!(
-            "holdfast: thawing goes on at the server (task {}); when it is done, the same command restores",
+            "holdfast: thawing goes on at the server (task {}); when it is done, the same command goes on",
             escape_line(&task.id)
         ));
         return Ok(Thawed::Started);
     }
-    wait(context, (&api, &path), task, restore.reading.retry_for).await?;
+    wait(context, (&api, &path), task, retry_for).await?;
     Ok(Thawed::Ready)
 }
 
@@ -70,13 +71,13 @@ fn decide(
     context: &Context,
     backup: &Backup,
     quote: &Thaw,
-    restore: &Restore,
+    thawing: &Thawing,
 ) -> Result<String, ClientError> {
-    let asks = ask::is_asked(context.output, restore.yes);
+    let asks = ask::is_asked(context.output, thawing.yes);
     if quote.objects > 0 {
         context.output.note(&text(backup, quote));
     }
-    let chosen = restore.thaw.map(ThawSpeed::word);
+    let chosen = thawing.thaw.map(ThawSpeed::word);
     match chosen {
         Some(speed) => {
             let offer = quote.offers.iter().find(|offer| offer.speed == speed);
@@ -89,7 +90,7 @@ fn decide(
             }
             if quote.objects > 0 && asks {
                 ask::confirm("Thaw it, and wait?")?;
-            } else if quote.objects > 0 && !restore.yes {
+            } else if quote.objects > 0 && !thawing.yes {
                 return Err(refused(backup, quote, "add --yes to thaw it without being asked"));
             }
             Ok(speed.to_owned())

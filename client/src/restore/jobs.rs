@@ -34,7 +34,7 @@ const JOBS_PER_THREAD: u16 = 8;
 const THREADS_MAX: u16 = 32;
 
 /// Threads that decode, one that writes, and what they use.
-pub(super) struct DecodePool {
+pub(crate) struct DecodePool {
     threads: rayon::ThreadPool,
     writer: rayon::ThreadPool,
     jobs_max: u16,
@@ -42,7 +42,7 @@ pub(super) struct DecodePool {
     extents: ExtentBuffers,
     pub(super) stages: Stages,
     /// Naming and protection of chunks.
-    pub(super) cipher: Cipher,
+    pub(crate) cipher: Cipher,
 }
 
 impl DecodePool {
@@ -50,7 +50,7 @@ impl DecodePool {
     ///
     /// # Errors
     /// [`ClientError::Internal`] when threads cannot be started.
-    pub(super) fn new(threads: Option<usize>, cipher: Cipher) -> Result<Self, ClientError> {
+    pub(crate) fn new(threads: Option<usize>, cipher: Cipher) -> Result<Self, ClientError> {
         let cores = || std::thread::available_parallelism().map_or(2, usize::from);
         let count = threads.unwrap_or_else(cores).clamp(1, usize::from(THREADS_MAX));
         let start = |name: &'static str, count| {
@@ -62,6 +62,33 @@ impl DecodePool {
         let jobs_max = JOBS_PER_THREAD * u16::try_from(count).unwrap_or(THREADS_MAX);
         let (tools, extents, stages) = (ObjectPool::default(), ObjectPool::default(), Stages::default());
         Ok(Self { threads, writer, jobs_max, tools, extents, stages, cipher })
+    }
+
+    /// Regions that may be decoded or wait for it at a time.
+    pub(crate) fn jobs_max(&self) -> usize {
+        self.jobs_max.into()
+    }
+
+    /// Decodes a region on one of the threads. `sink` gets each chunk that hashes to its fingerprint, once for each of its places;
+    /// then `end` gets the ranges of the others.
+    pub(crate) fn decode(
+        self: &Arc<Self>,
+        region: CheckedRegion,
+        sink: impl Fn(u64, &[u8]) + Send + 'static,
+        end: impl FnOnce(Result<Vec<BadRange>, ClientError>) + Send + 'static,
+    ) {
+        let pool = Arc::clone(self);
+        self.threads.spawn_fifo(move || {
+            let tools = (&pool.cipher, &pool.tools);
+            let decode = || match job::run(&region, ("", true), tools, &pool.stages, &sink) {
+                Err(ClientError::Damaged { .. }) => {
+                    job::run_past_damage(&region, tools, &sink).map(|(bad, _)| bad)
+                }
+                outcome => outcome.map(|_| Vec::new()),
+            };
+            let panicked = Err(ClientError::Internal("a decoding thread panicked"));
+            end(catch_unwind(AssertUnwindSafe(decode)).unwrap_or(panicked));
+        });
     }
 }
 

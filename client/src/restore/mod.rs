@@ -31,6 +31,7 @@ mod writes;
 
 pub use bad::{BadRange, OnDamage};
 pub use bad_map::{MAP_SUFFIX, check_free};
+pub(crate) use jobs::DecodePool;
 pub use poison::FalseChunk;
 pub use reader::{ReadOptions, Reader};
 

@@ -4,11 +4,9 @@
 //! It ends with us, however we end: it exits when its last client is gone, and the kernel ends it with the thread that
 //! started it.
 
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -16,10 +14,10 @@ use std::time::{Duration, Instant};
 use holdfast_nbd::{Address, CONNECTIONS_MAX, Export, NbdError};
 use holdfast_proto::details::escape_line;
 use parking_lot::{Condvar, Mutex};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use super::Format;
+use crate::child::{PrivateFolder, bound_to_thread, without_environment};
 
 /// The program.
 const PROGRAM: &str = "qemu-nbd";
@@ -101,14 +99,9 @@ pub(crate) fn create(path: &Path, format: Format, size_bytes: u64) -> io::Result
 /// A program that sees nothing of our environment, in which tokens and keys are.
 fn bare(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C");
-    command.stdin(Stdio::null());
+    without_environment(&mut command).stdin(Stdio::null());
     command
 }
-
-/// A folder that only this user can enter, removed when dropped.
-#[derive(Debug)]
-struct PrivateFolder(PathBuf);
 
 impl QemuNbd {
     /// Starts to serve the disk that `node` describes, and connects to it. `direct`: past the page cache.
@@ -132,7 +125,7 @@ impl QemuNbd {
 
     fn serve_with(options: &[&str], node: &Value) -> io::Result<(Self, Export)> {
         let folder = PrivateFolder::new()?;
-        let socket = folder.0.join("nbd");
+        let socket = folder.path().join("nbd");
         let mut command = bare(PROGRAM);
         command.args(options).arg("--socket").arg(&socket).arg(format!("json:{node}"));
         let child = Self::start(command)?;
@@ -156,15 +149,7 @@ impl QemuNbd {
     fn start(mut command: Command) -> io::Result<Self> {
         // A terminal's Ctrl-C is for us: what is under way may still be ended in order.
         command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
-        let ours = getpid();
-        // SAFETY: two system calls, neither of which allocates or takes a lock.
-        unsafe {
-            command.pre_exec(move || {
-                set_parent_process_death_signal(Some(Signal::KILL))?;
-                // Too late if we are gone already.
-                if getppid() == Some(ours) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
-            });
-        }
+        bound_to_thread(&mut command);
         let stderr = Arc::new(Stderr::default());
         let (sender, receiver) = mpsc::channel();
         let collected = Arc::clone(&stderr);
@@ -246,28 +231,4 @@ pub(crate) fn tail(mut from: impl io::Read) -> String {
         text.drain(..text.len().saturating_sub(STDERR_MAX));
     }
     escape_line(String::from_utf8_lossy(&text).trim()).into_owned()
-}
-
-impl PrivateFolder {
-    fn new() -> io::Result<Self> {
-        let mut number = 0;
-        loop {
-            let path = std::env::temp_dir().join(format!("holdfast-{}-{number}", std::process::id()));
-            // A folder that exists already is not ours, whoever made it.
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 10_000 => number += 1,
-                // Not an error of the kind that a missing program gives.
-                Err(error) => {
-                    return Err(io::Error::other(format!("cannot make {}: {error}", path.display())));
-                }
-            }
-        }
-    }
-}
-
-impl Drop for PrivateFolder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
 }

@@ -113,7 +113,7 @@ pub use reclaim::{
 pub use recover::{enter_points, repository_on, traces_of_repository};
 pub use recovery::OpenSummary;
 pub use reports::FalseChunk;
-pub use restore::{DiskReader, RangeReader};
+pub use restore::{DiskReader, PartReader, RangeReader};
 pub use scrub::{Load, SCRUB_DAYS, ScrubFindings, ScrubStatus, ScrubWatch};
 pub use snapshot::{SnapshotHeader, list_snapshots, read_snapshot, read_snapshot_blob, seal_snapshot};
 pub use statistics::{CHUNK_EDGES_BYTES, FACTOR_EDGES, StorageStatistics};

@@ -49,6 +49,7 @@ pub(crate) const CALLS: &[Call] = &[
     short("Backup/Abort", BACKUP),
     stream("Restore/ReadDisk", READ_BACK),
     stream("Restore/ReadRange", READ_BACK),
+    stream("Restore/ReadParts", READ_BACK),
 ];
 
 /// The call of a path.

@@ -33,6 +33,9 @@ const INGEST: &str = "/holdfast.v1.Backup/Ingest";
 /// A part of such a call's messages, on a connection of its own.
 const LANE: &str = "/holdfast.v1.Backup/SendLane";
 
+/// The call whose messages are small, and come for as long as a disk is read.
+const PARTS: &str = "/holdfast.v1.Restore/ReadParts";
+
 /// Lets calls with a valid token through to `calls`.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate<S> {
@@ -142,6 +145,7 @@ fn bounds(path: &str) -> Bounds {
     let message_bytes = match path {
         INGEST => MESSAGE_MAX_BYTES,
         LANE => LANE_MESSAGE_MAX_BYTES,
+        PARTS => return Bounds { whole_within: None, ..unary() },
         _ => return unary(),
     };
     // Large ones come when the disk has its turn: see [`OPEN_MAX_BYTES`].

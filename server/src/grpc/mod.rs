@@ -22,6 +22,8 @@ pub(crate) mod gate;
 mod ingest;
 mod messages;
 mod outgoing;
+mod parts;
+mod readable;
 mod restore;
 
 use std::sync::Arc;

@@ -1,25 +1,21 @@
 //! The Restore service.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use holdfast_engine::catalog::{AuditEntry, BackupRecord};
 use holdfast_engine::ids::BackupId;
-use holdfast_proto::limits::{PASSED_OVER_MAX, READ_RANGE_MAX_BYTES, check_name};
-use holdfast_proto::region::sealed::Commitment;
+use holdfast_proto::limits::READ_RANGE_MAX_BYTES;
 use holdfast_proto::v1::restore_server::Restore;
 use holdfast_proto::{ErrorCode, v1};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
-use crate::activity::streams::{StreamKind, Subject};
+use crate::activity::streams::StreamKind;
 use crate::app::App;
-use crate::auth::{Caller, peer_text};
 use crate::error::ServiceError;
-use crate::grpc::call::{Stage, caller, parse_id, queued, shown};
-use crate::grpc::outgoing;
-use crate::reading::may_read;
+use crate::grpc::call::{Stage, caller, queued, shown};
+use crate::grpc::calls::Call;
+use crate::grpc::readable::{disk_bytes, passed_over, readable_backup, subject};
+use crate::grpc::{outgoing, parts};
 
 /// The service's calls.
 #[derive(Debug)]
@@ -36,6 +32,7 @@ impl RestoreService {
 #[tonic::async_trait]
 impl Restore for RestoreService {
     type ReadDiskStream = ReceiverStream<Result<v1::ReadDiskResponse, Status>>;
+    type ReadPartsStream = ReceiverStream<Result<v1::ReadDiskResponse, Status>>;
     type ReadRangeStream = ReceiverStream<Result<v1::ReadRangeResponse, Status>>;
 
     #[tracing::instrument(level = "info", skip_all, fields(backup = shown::<BackupId>(&request.get_ref().backup_id)))]
@@ -120,34 +117,17 @@ impl Restore for RestoreService {
         let items = reader.map(move |item| item.inspect(&count).map_err(ServiceError::from));
         Ok(Response::new(outgoing::stream(guard, items)))
     }
-}
 
-/// (R3) Which regions a client does not want chunks out of.
-fn passed_over(regions: &[Bytes]) -> Result<BTreeSet<Commitment>, ServiceError> {
-    let count = regions.len();
-    if count > PASSED_OVER_MAX {
-        return Err(ServiceError::invalid(format!(
-            "{count} regions are to be passed over; the limit is {PASSED_OVER_MAX}"
-        )));
-    }
-    let regions = regions.iter().map(|region| Commitment::try_from(&**region));
-    regions.collect::<Result<_, _>>().map_err(|_| {
-        ServiceError::invalid("a region that is to be passed over is not named by 32 bytes".to_owned())
-    })
-}
-
-fn subject(backup: &BackupRecord, disk: &str) -> Subject {
-    let (namespace_name, vm) = (backup.namespace_name.clone(), backup.vm.clone());
-    Subject::Backup { backup: backup.id, namespace_name, vm, disk: disk.to_owned() }
-}
-
-/// Plain bytes of the regions in a message.
-fn disk_bytes(message: &v1::ReadDiskResponse) -> u64 {
-    use v1::read_disk_response::Kind;
-    match &message.kind {
-        Some(Kind::Regions(batch)) => batch.regions.iter().map(|region| u64::from(region.plain_bytes)).sum(),
-        Some(Kind::Header(_) | Kind::Window(_) | Kind::WindowEnd(_) | Kind::Damaged(_) | Kind::Queued(_))
-        | None => 0,
+    #[tracing::instrument(level = "info", skip_all)]
+    async fn read_parts(
+        &self,
+        request: Request<Streaming<v1::ReadPartsRequest>>,
+    ) -> Result<Response<Self::ReadPartsStream>, Status> {
+        let caller = caller(&request, Stage::Negotiated)?;
+        let call = request.extensions().get::<Call>().copied();
+        let guard = self.app.activity.streams.open(StreamKind::Restore, caller.token.id);
+        let guard = guard.map_err(ServiceError::into_status)?;
+        Ok(Response::new(parts::stream(Arc::clone(&self.app), (caller, call), guard, request.into_inner())))
     }
 }
 
@@ -156,31 +136,6 @@ fn range_bytes(message: &v1::ReadRangeResponse) -> u64 {
     match &message.kind {
         Some(v1::read_range_response::Kind::Data(data)) => data.len() as u64,
         Some(v1::read_range_response::Kind::ZeroBytes(_)) | None => 0,
-    }
-}
-
-/// The backup, when the caller may read it; noted in the audit log. Blocks.
-fn readable_backup(app: &App, caller: &Caller, id: &str, disk: &str) -> Result<BackupRecord, ServiceError> {
-    check_name("disk", disk).map_err(ServiceError::invalid)?;
-    let backup = may_read(app, caller, parse_id("backup", id)?)?;
-    note(app, caller, &backup, disk);
-    Ok(backup)
-}
-
-/// A catalog that cannot be written to must not prevent a restore. The thousand calls of one restore are one entry.
-fn note(app: &App, caller: &Caller, backup: &BackupRecord, disk: &str) {
-    let from = peer_text(caller.peer);
-    let entry = AuditEntry {
-        who: caller.token.name.clone(),
-        action: "backup.read".to_owned(),
-        object: backup.id.to_string(),
-        detail: format!(
-            "disk {disk:?} of VM {:?} in namespace {:?}, from {from}",
-            backup.vm, backup.namespace_name
-        ),
-    };
-    if app.auth.audit_log().note(entry, format!("{} {disk}", backup.id)) {
-        tracing::info!(backup = %backup.id, vm = backup.vm, disk, token = caller.token.name, from, "reading a disk back");
     }
 }
 

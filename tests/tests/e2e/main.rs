@@ -30,6 +30,8 @@ mod end_to_end;
 #[cfg(test)]
 mod end_to_end_proofs;
 #[cfg(test)]
+mod export;
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod formats;

@@ -30,6 +30,8 @@ pub(crate) struct Assembler {
     size_bytes: u64,
     /// Damage was asked to be reported.
     past_damage: bool,
+    /// Windows end though chunks of them did not come.
+    in_part: bool,
     header_seen: bool,
     /// First extent not yet complete.
     next_extent: u64,
@@ -53,6 +55,7 @@ impl Assembler {
         Self {
             size_bytes,
             past_damage: false,
+            in_part: false,
             header_seen: false,
             next_extent: first_extent,
             end_extent: extent_count(size_bytes),
@@ -70,6 +73,12 @@ impl Assembler {
     #[must_use]
     pub(crate) fn past_damage(self, past_damage: bool) -> Self {
         Self { past_damage, ..self }
+    }
+
+    /// Expects windows that lack the chunks that were not asked for.
+    #[must_use]
+    pub(crate) fn in_part(self) -> Self {
+        Self { in_part: true, ..self }
     }
 
     /// The first extent that is not complete.
@@ -196,7 +205,7 @@ impl Assembler {
         let Some(open) = self.window.take() else {
             return Err(WindowError::Order { got: "the end of a window", expected: "a window" });
         };
-        if open.missing > 0 {
+        if open.missing > 0 && !self.in_part {
             return Err(WindowError::Missing { first: open.first, missing: open.missing });
         }
         self.next_extent = open.first + open.extents;

@@ -1,9 +1,11 @@
 //! Backups in progress, from their start to their commit or end, and reading restore points: disks, ranges, histories,
 //! verification.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdfast_catalog::RowStatus;
+use holdfast_proto::region::sealed::Commitment;
 use holdfast_proto::v1;
 use holdfast_types::ids::{BackupId, NamespaceId, SessionId, TokenId};
 use holdfast_volume::{BlobName, ColdPlace};
@@ -15,7 +17,7 @@ use crate::error::EngineError;
 use crate::extent_history::{self, ExtentHistory, PAGE_READS_MAX};
 use crate::ingest::{Committed, DiskStream, LiveSession, StartBackup};
 use crate::reports::{self, FalseChunk};
-use crate::restore::{DiskReader, OnDamage, RangeReader, cold_parts};
+use crate::restore::{DiskReader, OnDamage, PartReader, RangeReader, cold_parts};
 use crate::statistics::{self, StorageStatistics};
 use crate::verify::{self, VerifyReport};
 
@@ -53,6 +55,22 @@ impl Engine {
         self.core.check_unlocked()?;
         let extents = (first_extent, extent_count);
         DiskReader::open(&self.core, namespace, backup, disk, extents, OnDamage::Report)
+    }
+
+    /// Opens a disk to read parts of it, one after another; chunks are taken out of other regions than `passed_over`, where there
+    /// are any.
+    ///
+    /// # Errors
+    /// As [`Engine::read_disk_past_damage`].
+    pub fn read_parts(
+        &self,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        passed_over: BTreeSet<Commitment>,
+    ) -> Result<PartReader, EngineError> {
+        self.core.check_unlocked()?;
+        PartReader::open(&self.core, namespace, backup, disk, passed_over)
     }
 
     /// The parts of a disk that lie in an archive: the containers that a restore would read from there, each once. `go_on` is asked

@@ -1,9 +1,10 @@
 //! Streams a whole disk, window by window, with reads in flight ahead of what is being sent.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
-use holdfast_proto::limits::{EXTENT_BYTES, extent_count};
+use holdfast_proto::limits::{EXTENT_BYTES, WINDOW_EXTENTS, extent_count};
 use holdfast_proto::region::sealed::Commitment;
 use holdfast_proto::{KeyId, v1};
 use holdfast_types::ids::{BackupId, ContainerClass, NamespaceId, TokenId};
@@ -86,19 +87,19 @@ impl DiskReader {
         let disk = OpenDisk::open(core, namespace, backup, disk, on_damage)?;
         let extents = extent_count(disk.size_bytes);
         let end = if count == 0 { extents } else { first.saturating_add(count).min(extents) };
-        let header = v1::DiskHeader {
-            size_bytes: disk.size_bytes,
-            extent_bytes: EXTENT_BYTES,
-            data_bytes: disk.data_bytes,
-            key_id: KeyId::field(disk.key_id),
-        };
-        let disk = Arc::new(disk);
-        Ok(Self {
-            windows: Windows::new(&disk, first.min(end), end, on_damage),
-            disk,
+        let header = Begun::Message(Kind::Header(header(&disk)));
+        let reader = Self::of(&Arc::new(disk), first.min(end)..end, 0..u64::MAX, on_damage);
+        Ok(Self { begun: VecDeque::from([header]), ..reader })
+    }
+
+    /// Reads these extents, with the chunks that have any of the bytes `only` of the disk. Begins without a header.
+    fn of(disk: &Arc<OpenDisk>, extents: Range<u64>, only: Range<u64>, on_damage: OnDamage) -> Self {
+        Self {
+            windows: Windows::new(disk, extents, only, on_damage),
+            disk: Arc::clone(disk),
             planned: VecDeque::new(),
-            begun: VecDeque::from([Begun::Message(Kind::Header(header))]),
-            ahead: core.read_ahead.join(),
+            begun: VecDeque::new(),
+            ahead: disk.core.read_ahead.join(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             lost: Vec::new(),
@@ -106,8 +107,8 @@ impl DiskReader {
             on_damage,
             proving: None,
             failed: false,
-            tenant: Tenant { namespace, token: TokenId::from_bytes([0; 16]) },
-        })
+            tenant: Tenant { namespace: disk.namespace, token: TokenId::from_bytes([0; 16]) },
+        }
     }
 
     /// Reads all data from the volume, also what is in memory for other restores: what it finds sound is sound there.
@@ -225,6 +226,61 @@ impl DiskReader {
                 read::run(&disk, &job, from_volume, on_damage).map_err(|error| disk.name_damage(error))
             });
         self.begun.push_back(Begun::Job(task));
+    }
+}
+
+/// A disk that is read here and there. Its recipe is kept for as long as this is, also when the backup is deleted meanwhile.
+#[derive(Debug)]
+pub struct PartReader {
+    disk: Arc<OpenDisk>,
+}
+
+impl PartReader {
+    /// Opens a disk; chunks are taken out of other regions than `passed_over`, where there are any (N8).
+    pub(crate) fn open(
+        core: &Arc<Core>,
+        namespace: NamespaceId,
+        backup: BackupId,
+        disk: &str,
+        passed_over: BTreeSet<Commitment>,
+    ) -> Result<Self, EngineError> {
+        let disk = OpenDisk::open(core, namespace, backup, disk, OnDamage::Report)?;
+        if !passed_over.is_empty() {
+            disk.passed_over.get_or_init(|| passed_over);
+        }
+        Ok(Self { disk: Arc::new(disk) })
+    }
+
+    /// What a client is told of the disk.
+    pub fn header(&self) -> v1::DiskHeader {
+        header(&self.disk)
+    }
+
+    /// The messages that carry a part: one window, without a header. What cannot be read is named in them.
+    ///
+    /// # Errors
+    /// [`EngineError::Invalid`] for extents that the disk does not have, or too many.
+    pub fn read(&self, part: &v1::ReadPart) -> Result<DiskReader, EngineError> {
+        let &v1::ReadPart { first_extent, extent_count: count, offset, length } = part;
+        let extents = extent_count(self.disk.size_bytes);
+        let end = first_extent.checked_add(u64::from(count)).filter(|end| *end <= extents);
+        // (R3) One window.
+        let Some(end) = end.filter(|_| (1..=WINDOW_EXTENTS).contains(&(count as usize))) else {
+            return Err(EngineError::Invalid(format!(
+                "{count} extents from {first_extent} on were asked for, of a disk of {extents}; the limit is {WINDOW_EXTENTS}"
+            )));
+        };
+        let only = offset..offset.saturating_add(length);
+        Ok(DiskReader::of(&self.disk, first_extent..end, only, OnDamage::Report))
+    }
+}
+
+fn header(disk: &OpenDisk) -> v1::DiskHeader {
+    v1::DiskHeader {
+        size_bytes: disk.size_bytes,
+        extent_bytes: EXTENT_BYTES,
+        data_bytes: disk.data_bytes,
+        key_id: KeyId::field(disk.key_id),
     }
 }
 

@@ -16,6 +16,6 @@ mod read;
 mod windows;
 
 pub(crate) use cold::cold_parts;
-pub use disk::DiskReader;
+pub use disk::{DiskReader, PartReader};
 pub use open::OnDamage;
 pub use range::RangeReader;

@@ -42,6 +42,7 @@ impl OnDamage {
 #[derive(Debug)]
 pub(super) struct OpenDisk {
     pub(super) core: Arc<Core>,
+    pub(super) namespace: NamespaceId,
     backup: BackupId,
     pub(super) name: String,
     pub(super) size_bytes: u64,
@@ -85,6 +86,7 @@ impl OpenDisk {
         }
         Ok(Self {
             core: Arc::clone(core),
+            namespace,
             backup,
             name: found.name.clone(),
             size_bytes: found.size_bytes,

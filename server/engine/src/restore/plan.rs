@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use holdfast_proto::Fingerprint;
+use holdfast_proto::limits::EXTENT_BYTES;
 use holdfast_proto::region::Codec;
 use holdfast_proto::region::sealed::commitment_of;
 use holdfast_proto::v1;
@@ -83,15 +84,15 @@ pub(super) fn described(
     Ok((disk.tree.extent_of(index, &entry)?, entry))
 }
 
-/// Plans the window of `count` extents from `first` on.
+/// Plans the window of `count` extents from `first` on; of its chunks those that have any of the bytes `only` of the disk.
 pub(super) fn plan_window(
     disk: &OpenDisk,
-    first: u64,
-    count: u64,
+    (first, count): (u64, u64),
+    only: &Range<u64>,
     recent: &mut RecentDirectories,
     on_damage: OnDamage,
 ) -> Result<WindowPlan, EngineError> {
-    let mut layout = Layout::default();
+    let mut layout = Layout { only: only.clone(), ..Layout::default() };
     for index in first..first + count {
         match described(disk, index) {
             Ok((node, entry)) => layout.add(index, node.as_ref(), &entry.digest)?,
@@ -103,7 +104,7 @@ pub(super) fn plan_window(
     let mut located = Vec::with_capacity(wanted.len());
     let mut lost = Vec::new();
     let mut looked_at = LookedAt::new();
-    for mut wanted in wanted {
+    for mut wanted in wanted.into_iter().filter_map(|(wanted, is_needed)| is_needed.then_some(wanted)) {
         match locate(disk, &wanted, recent, &mut looked_at) {
             Ok((location, offset)) => {
                 wanted.offset = offset;
@@ -216,7 +217,10 @@ struct Layout {
     window: v1::Window,
     fingerprints: Vec<u8>,
     numbers: HashMap<Fingerprint, u32>,
-    wanted: Vec<Wanted>,
+    /// Bytes of the disk that are asked for.
+    only: Range<u64>,
+    /// The chunks, and whether any of these bytes is in them.
+    wanted: Vec<(Wanted, bool)>,
 }
 
 impl Layout {
@@ -228,7 +232,10 @@ impl Layout {
         digest: &Fingerprint,
     ) -> Result<(), EngineError> {
         let mut layout = v1::ExtentLayout::default();
+        let mut end = extent * u64::from(EXTENT_BYTES);
         for piece in node.into_iter().flat_map(ExtentNode::pieces) {
+            let start = end;
+            end += u64::from(piece.bytes);
             if piece.is_zero() {
                 layout.refs.push(0);
                 layout.zero_lengths.push(piece.bytes);
@@ -240,9 +247,16 @@ impl Layout {
             let number = *self.numbers.entry(piece.fingerprint).or_insert(next);
             if number == next {
                 let fingerprint = piece.fingerprint;
-                self.wanted.push(Wanted { chunk: next, fingerprint, bytes: piece.bytes, offset: 0, extent });
+                let wanted = Wanted { chunk: next, fingerprint, bytes: piece.bytes, offset: 0, extent };
+                self.wanted.push((wanted, false));
                 self.fingerprints.extend(fingerprint.as_bytes());
                 self.window.lengths.push(piece.bytes);
+            }
+            if start < self.only.end
+                && end > self.only.start
+                && let Some((_, is_needed)) = self.wanted.get_mut(number as usize)
+            {
+                *is_needed = true;
             }
             layout.refs.push(number + 1);
         }
@@ -259,7 +273,7 @@ impl Layout {
         self.window.extents.push(v1::ExtentLayout { damage, ..v1::ExtentLayout::default() });
     }
 
-    fn finish(mut self, first_extent: u64) -> (v1::Window, Vec<Wanted>) {
+    fn finish(mut self, first_extent: u64) -> (v1::Window, Vec<(Wanted, bool)>) {
         self.window.first_extent = first_extent;
         self.window.fingerprints = self.fingerprints.into();
         (self.window, self.wanted)

@@ -1,6 +1,7 @@
 //! Plans a disk's windows in their order, each while the one before is being read: where containers lie far away, their
 //! directories have to be fetched first, and reads would wait for that.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use holdfast_proto::limits::WINDOW_EXTENTS;
@@ -17,6 +18,8 @@ pub(super) struct Windows {
     disk: Arc<OpenDisk>,
     next_extent: u64,
     end_extent: u64,
+    /// Bytes of the disk that are asked for.
+    only: Range<u64>,
     on_damage: OnDamage,
     planning: Option<Task<Planning>>,
     /// Directories met by the window before; owned by the planning while there is one.
@@ -29,9 +32,16 @@ struct Planning {
 }
 
 impl Windows {
-    pub(super) fn new(disk: &Arc<OpenDisk>, next_extent: u64, end_extent: u64, on_damage: OnDamage) -> Self {
+    /// The windows of these extents, with the chunks that have any of the bytes `only` of the disk.
+    pub(super) fn new(
+        disk: &Arc<OpenDisk>,
+        extents: Range<u64>,
+        only: Range<u64>,
+        on_damage: OnDamage,
+    ) -> Self {
+        let (next_extent, end_extent) = (extents.start, extents.end);
         let recent = RecentDirectories::default();
-        Self { disk: Arc::clone(disk), next_extent, end_extent, on_damage, planning: None, recent }
+        Self { disk: Arc::clone(disk), next_extent, end_extent, only, on_damage, planning: None, recent }
     }
 
     /// First extent of the next window that is not being planned.
@@ -65,8 +75,9 @@ impl Windows {
         }
         self.next_extent += count;
         let mut recent = std::mem::take(&mut self.recent);
+        let only = self.only.clone();
         Some(task::spawn(&self.disk.core.read_pool, tenant, "planning reads for a restore", move || {
-            let plan = plan_window(&disk, first, count, &mut recent, on_damage);
+            let plan = plan_window(&disk, (first, count), &only, &mut recent, on_damage);
             Planning { plan, recent }
         }))
     }

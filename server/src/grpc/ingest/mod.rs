@@ -48,7 +48,8 @@ use crate::grpc::calls::Call;
 use crate::grpc::ingest::intake::{Intake, Item, Message};
 use crate::grpc::ingest::lanes::Offer;
 pub(super) use crate::grpc::ingest::lanes::{Lanes, lane};
-use crate::grpc::ingest::queue::{line_error, pump};
+pub(super) use crate::grpc::ingest::queue::line_error;
+use crate::grpc::ingest::queue::pump;
 use crate::grpc::outgoing::hand_over;
 use crate::metrics::BackupEnd;
 

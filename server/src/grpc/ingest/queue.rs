@@ -63,7 +63,7 @@ pub(super) fn unknown_kind() -> ServiceError {
 }
 
 /// Maps tonic's error for a message it could not read, in our words where the agent is at fault.
-pub(super) fn line_error(status: &Status) -> ServiceError {
+pub(in crate::grpc) fn line_error(status: &Status) -> ServiceError {
     match status.code() {
         tonic::Code::OutOfRange | tonic::Code::ResourceExhausted => {
             ServiceError::new(ErrorCode::Limit, format!("a message is too large: {}", status.message()))

@@ -263,6 +263,24 @@ impl Client {
         self.restore().read_range(self.request(message)).await?.into_inner().collect().await
     }
 
+    /// Opens a disk, and reads parts of it.
+    async fn read_parts(
+        &self,
+        backup: &str,
+        parts: &[v1::ReadPart],
+    ) -> Result<Vec<v1::ReadDiskResponse>, Status> {
+        use v1::read_parts_request::Kind;
+        let open = v1::ReadDiskRequest {
+            backup_id: backup.into(),
+            disk: "root".into(),
+            ..v1::ReadDiskRequest::default()
+        };
+        let kinds = std::iter::once(Kind::Open(open)).chain(parts.iter().copied().map(Kind::Part));
+        let messages: Vec<_> = kinds.map(|kind| v1::ReadPartsRequest { kind: Some(kind) }).collect();
+        let request = self.request(tokio_stream::iter(messages));
+        self.restore().read_parts(request).await?.into_inner().collect().await
+    }
+
     async fn list_backups(&self, namespace: &str) -> Result<Vec<Backup>, Status> {
         let path = format!("/backups?page_size=1000&namespace={namespace}");
         Ok(self.json::<Keyset<Backup>>("GET", &path, None).await?.items)

@@ -51,6 +51,19 @@ async fn a_disk_is_stored_and_read_back() {
         })
         .sum();
     assert_eq!(bytes, 10);
+    let part = |first_extent, extent_count| v1::ReadPart { first_extent, extent_count, offset: 0, length: 9 };
+    let parts = admin.read_parts(&committed.backup_id, &[part(0, 2), part(1, 1)]).await.unwrap();
+    assert_eq!(parts.iter().map(window).collect::<Vec<_>>(), [0, 2, 0, 1, 0], "{parts:?}");
+    for wrong in [part(0, 0), part(0, 3), part(2, 1), part(u64::MAX, 2), part(0, 17)] {
+        assert_eq!(
+            code(admin.read_parts(&committed.backup_id, &[wrong]).await),
+            ErrorCode::Invalid,
+            "{wrong:?}"
+        );
+    }
+    let unopened = v1::ReadPartsRequest { kind: Some(v1::read_parts_request::Kind::Part(part(0, 1))) };
+    let unopened = admin.restore().read_parts(admin.request(tokio_stream::iter([unopened]))).await.unwrap();
+    assert_eq!(code(unopened.into_inner().message().await), ErrorCode::Invalid);
     // By prefix, in lower case too, and by "latest".
     let prefix = committed.backup_id[..20].to_lowercase();
     assert_eq!(admin.get_backup("", &prefix, "").await.unwrap().id, committed.backup_id);

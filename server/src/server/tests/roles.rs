@@ -13,10 +13,11 @@ enum Rpc {
     Abort,
     ReadDisk,
     ReadRange,
+    ReadParts,
 }
 
 /// Every call of the protocol; a new one must be added here.
-const ALL: [Rpc; 9] = [
+const ALL: [Rpc; 10] = [
     Rpc::Hello,
     Rpc::Start,
     Rpc::ParentDigests,
@@ -26,6 +27,7 @@ const ALL: [Rpc; 9] = [
     Rpc::Abort,
     Rpc::ReadDisk,
     Rpc::ReadRange,
+    Rpc::ReadParts,
 ];
 
 impl Rpc {
@@ -43,7 +45,7 @@ impl Rpc {
             Self::ParentDigests | Self::Ingest | Self::KeepAlive | Self::Commit => {
                 Some(ErrorCode::SessionGone)
             }
-            Self::ReadDisk | Self::ReadRange => Some(ErrorCode::NotFound),
+            Self::ReadDisk | Self::ReadRange | Self::ReadParts => Some(ErrorCode::NotFound),
         }
     }
 
@@ -65,6 +67,7 @@ impl Rpc {
             Self::Abort => client.abort(session).await,
             Self::ReadDisk => client.read_disk(backup).await.map(drop),
             Self::ReadRange => client.read_range(backup, 10).await.map(drop),
+            Self::ReadParts => client.read_parts(backup, &[]).await.map(drop),
         }
     }
 }
@@ -234,7 +237,7 @@ impl Rpc {
         match self {
             Self::Start => &["backup.start"],
             Self::Abort => &["backup.abort"],
-            Self::ReadDisk | Self::ReadRange => &["backup.read"],
+            Self::ReadDisk | Self::ReadRange | Self::ReadParts => &["backup.read"],
             // These have none of their own: the commit has nothing to commit, here.
             _ => &[],
         }
