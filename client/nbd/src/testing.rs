@@ -183,6 +183,9 @@ impl Session {
         let len = read_u32(&mut self.socket)? as usize;
         self.requests += 1;
         if let Some(script) = &self.model.script {
+            // The whole request first: a client that is still writing would find the connection gone, not the answer.
+            let payload = if command == command::WRITE { len } else { 0 };
+            self.socket.read_exact(&mut vec![0; payload])?;
             self.socket.write_all(script)?;
             return Err(io::ErrorKind::ConnectionReset.into());
         }

@@ -18,8 +18,8 @@ use crate::{CatalogError, Result};
 const FILE: &str = "catalog.room";
 
 /// A transaction that deletes writes some 50 pages of 4 KiB. A thousand restore points of different VMs at once, each in pages of
-/// its own, write some 1,200 to the log, and as much again may be appended to the database.
-pub(crate) const BYTES: usize = 8 << 20;
+/// its own and for a reason of 1,000 bytes, write some 1,500 to the log, and as much again may be appended to the database.
+pub(crate) const BYTES: usize = 16 << 20;
 
 fn path_of(database: &Path) -> PathBuf {
     database.with_file_name(FILE)

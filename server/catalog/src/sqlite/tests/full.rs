@@ -99,7 +99,7 @@ fn a_thousand_restore_points_are_deleted_in_the_room_that_is_kept() {
     };
     folded();
     let before = bytes("");
-    let reason = "x".repeat(200);
+    let reason = "x".repeat(2000);
     fixture.begin_deletion(&points, "operator", &reason).unwrap();
     fixture.finish_deletion(&points).unwrap();
     let log = bytes("-wal");
