@@ -225,7 +225,7 @@ pub(super) struct CheckArgs {
 
 /// Lists the agents that back up by the clock, as they last reported to the server, and says which are late.
 ///
-/// Times are in UTC. One is late when its next run has passed by two hours and it has not been heard of since.
+/// Times are in UTC. One is late when its next run has passed by more than two hours and it has not been heard of for as long.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdfast agent list\n  holdfast agent list --json")]
 pub(super) struct ListAgents {}
