@@ -206,7 +206,7 @@ pub(super) struct RunArgs {
     /// Folder with what is remembered over a restart [default: $STATE_DIRECTORY, or /var/lib/holdfast-agent]
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
-    /// Back up once, now, and end: every VM, or those named
+    /// Back up once, now, and end: every VM, or those named; none at all is an error
     #[arg(long, value_name = "VM", num_args = 0..)]
     pub(super) once: Option<Vec<String>>,
 }
