@@ -171,6 +171,9 @@ fn unknown_format(word: &str) -> String {
     format!("{word:?} is no format of disks; write one of {}", known.join(", "))
 }
 
+/// An argument as on a command line, or why it is not known, with what the first `*` stands for.
+type Argument = (Result<OsString, String>, String);
+
 impl DiskRules {
     /// The name before the `=`, if there is one, and the path.
     fn parts(&self) -> (Option<&str>, &str) {
@@ -186,9 +189,8 @@ impl DiskRules {
         path.starts_with('/') && path.contains(ANY)
     }
 
-    /// What it means now: arguments as on a command line, each with what the first `*` stands for; or, in place of an argument,
-    /// why it is not known.
-    fn arguments(&self) -> Result<Vec<(Result<OsString, String>, String)>, String> {
+    /// What it means now.
+    fn arguments(&self) -> Result<Vec<Argument>, String> {
         if !self.is_pattern() {
             return Ok(vec![(Ok(OsString::from(&self.text)), String::new())]);
         }
