@@ -141,6 +141,15 @@ impl ClientError {
         }
     }
 
+    /// Returns true if something else is at work on the same VM: it ends, or its lease does.
+    pub const fn is_busy(&self) -> bool {
+        match self {
+            Self::Refused { code: ErrorCode::Busy, .. } => true,
+            Self::OfSession { source, .. } | Self::Leaving { source, .. } => source.is_busy(),
+            _ => false,
+        }
+    }
+
     /// Returns true if the server ended a stream for one that waited longer: it is to be opened again, and nothing is out of
     /// order.
     pub const fn is_giving_way(&self) -> bool {

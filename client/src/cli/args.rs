@@ -206,7 +206,7 @@ pub(super) struct RunArgs {
     /// Folder with what is remembered over a restart [default: $STATE_DIRECTORY, or /var/lib/holdfast-agent]
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
-    /// Back up once, now, and end: every VM, or those named
+    /// Back up once, now, and end: every VM, or those named; none at all is an error
     #[arg(long, value_name = "VM", num_args = 0..)]
     pub(super) once: Option<Vec<String>>,
 }
@@ -225,7 +225,7 @@ pub(super) struct CheckArgs {
 
 /// Lists the agents that back up by the clock, as they last reported to the server, and says which are late.
 ///
-/// Times are in UTC. One is late when its next run has passed by two hours and it has not been heard of since.
+/// Times are in UTC. One is late when its next run has passed by more than two hours and it has not been heard of for as long.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdfast agent list\n  holdfast agent list --json")]
 pub(super) struct ListAgents {}

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_proto::ErrorCode;
+use tokio::time::Instant;
 
 use super::LayersSource;
 use super::hooks::Hook;
+use super::reached::Reached;
 use super::settings::Vm;
 use super::state::Untold;
+use super::tell::Words;
 use crate::backup::{self, BackupOptions, BackupSummary, UploadLimit};
 use crate::cancel::Cancel;
-use crate::connect::Settings;
-use crate::connect::layers::Layers;
-use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 use crate::progress::{Notice, Progress, Step};
 use crate::source::open_each;
@@ -24,6 +24,13 @@ const AFTER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The same once the agent stops: its unit waits 150 s for everything.
 const AFTER_STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time for which something else may be at work on the VM: the session of an agent that died ends with its lease, which is two
+/// minutes unless the server was set otherwise; the record of an attempt in moments.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Time before the server is asked again.
+const BUSY_PAUSE: Duration = Duration::from_secs(5);
 
 /// A VM to back up.
 #[derive(Debug)]
@@ -41,8 +48,8 @@ pub(super) struct Turn {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) outcome: Result<BackupSummary, ClientError>,
-    /// The attempt, if the server knows nothing of it.
-    pub(super) untold: Option<Untold>,
+    /// Attempts that the server knows nothing of.
+    pub(super) untold: Vec<Untold>,
     /// Why the hook after it failed.
     pub(super) after_failed: Option<String>,
 }
@@ -65,19 +72,42 @@ impl Turn {
 
     async fn attempts(&self, cancel: &Cancel) -> Ended {
         let rules = &self.vm.entry.rules;
-        let mut left = rules.retries;
+        let (mut left, mut untold) = (rules.retries, Vec::new());
         loop {
-            let ended = self.attempt(cancel).await;
-            let Err(error) = &ended.outcome else { return ended };
+            let mut ended = self.attempt(cancel).await;
+            untold.append(&mut ended.untold);
+            let Err(error) = &ended.outcome else { return Ended { untold, ..ended } };
             if left == 0 || is_final(error) || cancel.is_cancelled() {
-                return ended;
+                return Ended { untold, ..ended };
             }
             left -= 1;
             let pause = humantime::format_duration(rules.retry_pause);
             tracing::warn!(vm = self.vm.name, %error, left, %pause, "attempt failed; trying again after a pause");
             tokio::select! {
-                () = cancel.cancelled() => return ended,
+                () = cancel.cancelled() => return Ended { untold, ..ended },
                 () = tokio::time::sleep(rules.retry_pause) => {}
+            }
+            untold = self.tell(untold, cancel).await;
+        }
+    }
+
+    /// Tells the server of failed attempts before the next, which is to be the latest there if it succeeds. Returns those that
+    /// it could not be told of.
+    async fn tell(&self, untold: Vec<Untold>, cancel: &Cancel) -> Vec<Untold> {
+        if untold.is_empty() {
+            return untold;
+        }
+        let words = Words { layers: self.layers.clone(), attempts: untold.clone(), report: None };
+        let told = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return untold,
+            told = words.tell() => told,
+        };
+        match told {
+            Ok(told) => untold.into_iter().filter(|attempt| !told.attempts.contains(attempt)).collect(),
+            Err(error) => {
+                tracing::warn!(vm = self.vm.name, %error, "the server cannot be told of an attempt yet");
+                untold
             }
         }
     }
@@ -102,7 +132,7 @@ impl Turn {
                 && !error.is_unauthenticated()
         };
         let untold = outcome.as_ref().err().filter(|error| !was_told(error)).map(|error| self.untold(error));
-        Ended { outcome, untold, after_failed }
+        Ended { outcome, untold: untold.into_iter().collect(), after_failed }
     }
 
     async fn before(&self, cancel: &Cancel) -> Result<(), ClientError> {
@@ -175,8 +205,25 @@ impl Turn {
             cipher: reached.cipher.clone(),
             ..BackupOptions::new(namespace, &self.vm.name)
         };
-        let progress = Arc::clone(begun) as Arc<dyn Progress>;
-        backup::run(&reached.settings, &disks, unopened, &options, progress, cancel.clone()).await
+        let asked = Instant::now();
+        loop {
+            let progress = Arc::clone(begun) as Arc<dyn Progress>;
+            let outcome =
+                backup::run(&reached.settings, &disks, unopened.clone(), &options, progress, cancel.clone())
+                    .await;
+            match outcome {
+                // No attempt is spent on waiting, and no hook run again.
+                Err(error) if error.is_busy() && asked.elapsed() < BUSY_TIMEOUT => {
+                    tracing::info!(vm = self.vm.name, %error, "waiting for the VM");
+                }
+                outcome => return outcome,
+            }
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(cancel.error()),
+                () = tokio::time::sleep(BUSY_PAUSE) => {}
+            }
+        }
     }
 
     fn untold(&self, error: &ClientError) -> Untold {
@@ -198,7 +245,7 @@ impl Turn {
 }
 
 /// Returns whether another attempt would end the same way: wrong settings, no rights, incompatible versions, or a stop.
-pub(super) fn is_final(error: &ClientError) -> bool {
+fn is_final(error: &ClientError) -> bool {
     let codes = [ErrorCode::Forbidden, ErrorCode::Unauthenticated, ErrorCode::Unsupported];
     error.is_interrupted()
         || matches!(error, ClientError::Usage(_))
@@ -212,32 +259,6 @@ pub(super) fn word_of(outcome: &Result<BackupSummary, ClientError>) -> &'static 
         Ok(_) => "partly",
         Err(_) => "failed",
     }
-}
-
-/// What the profile says now: joining again takes effect with the next attempt.
-pub(super) struct Reached {
-    pub(super) settings: Settings,
-    pub(super) namespace: String,
-    pub(super) cipher: Cipher,
-}
-
-impl Reached {
-    /// Blocks: a command may give the namespace's key.
-    pub(super) fn new(layers: &LayersSource) -> Result<Self, ClientError> {
-        let layers = layers.load()?;
-        Ok(Self { settings: layers.settings()?, namespace: layers.namespace(), cipher: cipher(&layers)? })
-    }
-}
-
-fn cipher(layers: &Layers) -> Result<Cipher, ClientError> {
-    let Some(source) = layers.namespace_key()? else { return Ok(Cipher::Plain) };
-    source.cipher(&|| {
-        layers.namespace_key_passphrase()?.ok_or_else(|| {
-            let text = "the namespace's key is wrapped by a passphrase, which no one is there to type: set \
-                        namespace_key_passphrase_file in the profile";
-            ClientError::Key(text.to_owned())
-        })
-    })
 }
 
 /// Notes whether the server knows of an attempt, and logs what a person would be shown.

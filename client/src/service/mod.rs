@@ -9,16 +9,19 @@
 //! | `hooks` | shell commands |
 //! | `state` | what is remembered over a restart |
 //! | `tell` | what the server is told |
+//! | `reached` | the way to it |
 //! | `check` | what the agent would do |
 //!
 //! Every turn has a result at the server: a restore point, a session that failed there, or, where no session could begin, a record
 //! of the attempt, which waits in `state` for as long as the server cannot be told. A turn is begun once for each time that is
-//! due; what was missed, or cut short by a stop or a crash, is made up once.
+//! due; what was missed, or cut short by a stop or a crash, is made up once. A time at which no VM is found is not over: its file
+//! system may not be mounted.
 
 mod attempt;
 pub mod check;
 mod hooks;
 mod pattern;
+mod reached;
 pub mod settings;
 mod state;
 mod tell;
@@ -41,9 +44,9 @@ use crate::cancel::Cancel;
 use crate::connect::layers::Layers;
 use crate::error::ClientError;
 use attempt::{Ended, Turn, word_of};
-use settings::{AgentSettings, Entry, Vm};
-use state::{State, Untold};
-use tell::Words;
+use settings::{AgentSettings, Entry, Stamp, Vm};
+use state::State;
+use tell::{Told, Words};
 
 /// Time between two looks at the clock and at the file.
 const TICK: Duration = Duration::from_secs(1);
@@ -107,10 +110,11 @@ impl Service {
     pub async fn run(self, folder: &std::path::Path) -> Result<Tally, ClientError> {
         let settings = AgentSettings::load(&self.file)?;
         let mut worker = Worker::new(&self, settings, State::open(folder)?, true);
-        worker.make_up();
+        worker.keep_entries();
         tracing::info!(file = %self.file.display(), entries = worker.settings.entries.len(), "agent started");
         loop {
             worker.look_at_file();
+            worker.make_up();
             worker.begin_due(jiff::Timestamp::now().as_millisecond());
             worker.begin_queued();
             worker.tell_if_due();
@@ -130,13 +134,22 @@ impl Service {
     /// Backs up all VMs, or those of these names, once and now.
     ///
     /// # Errors
-    /// Those of the file; [`ClientError::Usage`] for a name that it does not have.
+    /// Those of the file; [`ClientError::Usage`] for a name that it does not have, and when there is no VM at all.
     pub async fn run_once(self, names: &[String]) -> Result<Tally, ClientError> {
         let settings = AgentSettings::load(&self.file)?;
         let mut worker = Worker::new(&self, settings, State::forgetful(), false);
         let found = worker.queue_all(&|name| names.is_empty() || names.iter().any(|wanted| wanted == name));
         if let Some(missing) = names.iter().find(|name| !found.contains(*name)) {
             return Err(ClientError::Usage(format!("{}: there is no VM {missing:?}", self.file.display())));
+        }
+        if found.is_empty() {
+            let why = Vec::from_iter(worker.problems.into_values()).join("; ");
+            let why = if why.is_empty() { "it has no [[vm]]".to_owned() } else { why };
+            return Err(ClientError::Usage(format!("{}: there is no VM: {why}", self.file.display())));
+        }
+        if names.is_empty() {
+            // Entries of which no VM is found: one at least was to be backed up.
+            worker.tally.failed += worker.problems.len() as u64;
         }
         worker.begin_queued();
         while !self.stop.is_cancelled()
@@ -156,18 +169,32 @@ struct Queued {
     run_id: String,
 }
 
+/// VMs of an entry that are to be made up for.
+#[derive(Debug, Clone)]
+struct Unfinished {
+    vms: BTreeSet<String>,
+    /// When they are looked for.
+    look_at: Instant,
+}
+
 /// The agent at work.
 struct Worker<'a> {
     service: &'a Service,
     settings: AgentSettings,
-    stamp: Option<(u64, u64, i64, i64)>,
+    stamp: Stamp,
+    /// Another state that the file was found in, and when: one that is written to is not read.
+    changed: Option<(Stamp, Instant)>,
     state: State,
     upload_limit: Arc<UploadLimit>,
     queue: VecDeque<Queued>,
     running: JoinSet<Ended>,
     /// Names of VMs whose turns run, and of their entries.
     names: BTreeMap<Id, (String, String)>,
-    telling: JoinSet<Result<Vec<Untold>, ClientError>>,
+    /// VMs that an earlier process has not finished and that are not made up yet, by entry.
+    unfinished: BTreeMap<String, Unfinished>,
+    /// When entries that are due are looked at again, of which no VM was found.
+    look_at: BTreeMap<String, Instant>,
+    telling: JoinSet<Result<Told, ClientError>>,
     tell_at: Instant,
     /// Reports what the agent is about: one that backs up by the clock.
     is_service: bool,
@@ -180,10 +207,17 @@ impl<'a> Worker<'a> {
     fn new(service: &'a Service, settings: AgentSettings, state: State, is_service: bool) -> Self {
         let upload_limit = Arc::new(UploadLimit::default());
         upload_limit.set(settings.rates.clone());
+        let look_at = Instant::now();
+        let unfinished = state.unfinished().into_iter();
+        let unfinished = unfinished.map(|(entry, vms)| (entry, Unfinished { vms, look_at }));
+        let begun_anew = state.begun_anew.clone().map(|why| ("state".to_owned(), why));
         Self {
             service,
             stamp: settings::stamp(&service.file),
+            changed: None,
             settings,
+            unfinished: unfinished.collect(),
+            look_at: BTreeMap::new(),
             state,
             upload_limit,
             queue: VecDeque::new(),
@@ -193,14 +227,28 @@ impl<'a> Worker<'a> {
             tell_at: Instant::now(),
             is_service,
             tally: Tally::default(),
-            problems: BTreeMap::new(),
+            problems: begun_anew.into_iter().collect(),
         }
     }
 
+    /// Reads a file that has changed, once it has been the same for two looks.
     fn look_at_file(&mut self) {
-        if settings::stamp(&self.service.file) != self.stamp {
-            self.reload();
+        let stamp = settings::stamp(&self.service.file);
+        match self.changed {
+            _ if stamp == self.stamp => self.changed = None,
+            Some((before, since)) if before == stamp => {
+                if since.elapsed() >= TICK {
+                    self.reload();
+                }
+            }
+            _ => self.changed = Some((stamp, Instant::now())),
         }
+    }
+
+    fn keep_entries(&mut self) {
+        let entries = &self.settings.entries;
+        let now_ms = jiff::Timestamp::now().as_millisecond();
+        self.state.keep_entries(now_ms, |name| entries.iter().any(|entry| entry.rules.name == name));
     }
 
     /// Reads the file again. One that cannot be understood changes nothing, and what runs goes on.
@@ -208,13 +256,16 @@ impl<'a> Worker<'a> {
         self.tell_at = Instant::now();
         let file = &self.service.file;
         self.stamp = settings::stamp(file);
+        self.changed = None;
         match AgentSettings::load(file) {
             Ok(settings) => {
                 tracing::info!(file = %file.display(), entries = settings.entries.len(), "settings read again");
                 self.upload_limit.set(settings.rates.clone());
-                self.state.keep_entries(|name| settings.entries.iter().any(|entry| entry.rules.name == name));
                 self.settings = settings;
-                self.problems.remove("settings");
+                self.keep_entries();
+                self.look_at.clear();
+                self.unfinished.values_mut().for_each(|unfinished| unfinished.look_at = Instant::now());
+                self.problems.retain(|about, _| about != "settings" && !about.starts_with(ABOUT_ENTRY));
             }
             Err(error) => {
                 tracing::error!(%error, "the settings are kept as they were");
@@ -224,29 +275,50 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Begins what an earlier process has begun and not finished.
+    /// Begins what an earlier process has begun and not finished. A VM that is not found now is looked for again, until its entry
+    /// is due.
     fn make_up(&mut self) {
-        for (entry, vms) in self.state.take_unfinished() {
-            tracing::info!(entry, vms = vms.len(), "making up for what was not finished");
+        let (now, entries) = (Instant::now(), &self.settings.entries);
+        let is_due = |(name, unfinished): (&String, &Unfinished)| {
+            unfinished.look_at <= now && entries.iter().any(|entry| entry.rules.name == *name)
+        };
+        if !self.unfinished.iter().any(is_due) {
+            return;
+        }
+        for (entry, found) in self.settings.vms() {
+            let name = entry.rules.name.as_str();
+            let Some(Unfinished { vms, look_at }) = self.unfinished.get(name).cloned() else { continue };
+            if look_at > now {
+                continue;
+            }
+            let found: Vec<_> =
+                found.unwrap_or_default().into_iter().filter(|vm| vms.contains(&vm.name)).collect();
+            let names: BTreeSet<_> = found.iter().map(|vm| vm.name.clone()).collect();
+            let left: BTreeSet<_> = vms.difference(&names).cloned().collect();
+            tracing::info!(entry = name, vms = names.len(), ?left, "making up for what was not finished");
+            self.state.take_unfinished(name, &names);
             let run_id = new_run();
-            for (own, found) in self.settings.vms() {
-                if own.rules.name == entry {
-                    let unfinished =
-                        found.unwrap_or_default().into_iter().filter(|vm| vms.contains(&vm.name));
-                    self.queue.extend(unfinished.map(|vm| Queued { vm, run_id: run_id.clone() }));
-                }
+            self.queue.extend(found.into_iter().map(|vm| Queued { vm, run_id: run_id.clone() }));
+            if left.is_empty() {
+                self.unfinished.remove(name);
+                self.solved(&entry);
+            } else {
+                let which = Vec::from_iter(left.iter().map(String::as_str)).join(", ");
+                self.missing(&entry, format!("a backup was not finished, and its VM is not found: {which}"));
+                self.unfinished.insert(name.to_owned(), Unfinished { vms: left, look_at: pause_end(&entry) });
             }
         }
     }
 
-    /// Queues the VMs of every entry whose time has come. An entry whose last turns have not ended waits for them.
+    /// Queues the VMs of every entry whose time has come. An entry whose last turns have not ended waits for them, and one of
+    /// which no VM is found is looked at again.
     fn begin_due(&mut self, now_ms: i64) {
         let mut due = BTreeSet::new();
         for entry in self.settings.entries.clone() {
             let name = entry.rules.name.as_str();
             match entry.schedule.due(self.state.mark_ms(name), now_ms) {
                 Due::Begin => self.state.begin(name, now_ms, BTreeSet::new()),
-                Due::Now if !self.is_busy(name) => drop(due.insert(name.to_owned())),
+                Due::Now if !self.is_busy(name) && self.may_look(name) => drop(due.insert(name.to_owned())),
                 Due::Now | Due::Later => {}
             }
         }
@@ -259,10 +331,35 @@ impl<'a> Worker<'a> {
                 continue;
             }
             let vms = self.found(&entry, vms);
+            if vms.is_empty() {
+                continue;
+            }
+            self.unfinished.remove(name);
             self.state.begin(name, now_ms, vms.iter().map(|vm| vm.name.clone()).collect());
             let run_id = new_run();
             tracing::info!(entry = name, vms = vms.len(), run = run_id, "it is time");
             self.queue.extend(vms.into_iter().map(|vm| Queued { vm, run_id: run_id.clone() }));
+        }
+    }
+
+    /// Returns false for an entry that was just looked at in vain.
+    fn may_look(&self, entry: &str) -> bool {
+        self.look_at.get(entry).is_none_or(|at| *at <= Instant::now())
+    }
+
+    /// Notes that VMs of an entry are not found; the server is told.
+    fn missing(&mut self, entry: &Entry, why: String) {
+        tracing::error!(entry = entry.rules.name, why, "VMs of an entry are not found");
+        if self.problems.get(&about(entry)) != Some(&why) {
+            self.problems.insert(about(entry), why);
+            self.tell_at = Instant::now();
+        }
+    }
+
+    /// Notes that the VMs of an entry are found.
+    fn solved(&mut self, entry: &Entry) {
+        if self.problems.remove(&about(entry)).is_some() {
+            self.tell_at = Instant::now();
         }
     }
 
@@ -279,17 +376,18 @@ impl<'a> Worker<'a> {
         names
     }
 
-    /// The VMs of an entry; none where that cannot be found out, which is a problem of the entry.
+    /// The VMs of an entry; none where that cannot be found out, which is a problem of the entry. It is looked at again after its
+    /// pause.
     fn found(&mut self, entry: &Entry, vms: Result<Vec<Vm>, String>) -> Vec<Vm> {
-        let about = format!("vm {:?}", entry.rules.name);
         match vms {
             Ok(vms) => {
-                self.problems.remove(&about);
+                self.look_at.remove(&entry.rules.name);
+                self.solved(entry);
                 vms
             }
-            Err(error) => {
-                tracing::error!(entry = entry.rules.name, error, "the disks of an entry cannot be found");
-                self.problems.insert(about, error);
+            Err(why) => {
+                self.look_at.insert(entry.rules.name.clone(), pause_end(entry));
+                self.missing(entry, why);
                 Vec::new()
             }
         }
@@ -298,6 +396,10 @@ impl<'a> Worker<'a> {
     fn is_busy(&self, entry: &str) -> bool {
         self.queue.iter().any(|queued| queued.vm.entry.rules.name == entry)
             || self.names.values().any(|(of, _)| of == entry)
+    }
+
+    fn is_at_work(&self, vm: &str) -> bool {
+        self.queue.iter().any(|queued| queued.vm.name == vm) || self.names.values().any(|(_, of)| of == vm)
     }
 
     fn begin_queued(&mut self) {
@@ -359,9 +461,7 @@ impl<'a> Worker<'a> {
         } else {
             self.problems.remove(&about);
         }
-        if let Some(untold) = untold {
-            self.state.add_untold(untold);
-        }
+        untold.into_iter().for_each(|attempt| self.state.add_untold(attempt));
         self.tell_at = Instant::now();
     }
 
@@ -370,7 +470,10 @@ impl<'a> Worker<'a> {
             return;
         }
         self.tell_at = Instant::now() + REPORT_EVERY;
-        let attempts = self.state.untold().to_vec();
+        // The record of an attempt is a session of its VM, which would be in the way of another. What is left out is told once
+        // the turn has ended.
+        let attempts: Vec<_> =
+            self.state.untold().iter().filter(|attempt| !self.is_at_work(&attempt.vm)).cloned().collect();
         if self.is_service || !attempts.is_empty() {
             let report = self.is_service.then(|| self.report());
             self.telling.spawn(Words { layers: self.service.layers.clone(), attempts, report }.tell());
@@ -403,11 +506,14 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn told(&mut self, told: Result<Result<Vec<Untold>, ClientError>, JoinError>) {
+    fn told(&mut self, told: Result<Result<Told, ClientError>, JoinError>) {
         match told {
-            Ok(Ok(told)) => {
-                self.state.told(&told);
-                if !self.state.untold().is_empty() {
+            Ok(Ok(Told { attempts, reported })) => {
+                self.state.told(&attempts);
+                if let Err(error) = &reported {
+                    tracing::warn!(%error, "the server does not take the agent's report");
+                }
+                if reported.is_err() || !self.state.untold().is_empty() {
                     self.tell_at = self.tell_at.min(Instant::now() + TELL_AGAIN);
                 }
             }
@@ -424,6 +530,7 @@ impl<'a> Worker<'a> {
         while let Some(ended) = self.running.join_next_with_id().await {
             self.ended(ended);
         }
+        self.queue.clear();
         let last_words = async {
             while let Some(told) = self.telling.join_next().await {
                 self.told(told);
@@ -439,6 +546,18 @@ impl<'a> Worker<'a> {
         }
         self.tally
     }
+}
+
+/// Beginning of the name of a problem of an entry.
+const ABOUT_ENTRY: &str = "vm ";
+
+/// When an entry is looked at again of which no VM is found.
+fn pause_end(entry: &Entry) -> Instant {
+    Instant::now() + entry.rules.retry_pause.clamp(TICK, REPORT_EVERY)
+}
+
+fn about(entry: &Entry) -> String {
+    format!("{ABOUT_ENTRY}{:?}", entry.rules.name)
 }
 
 /// The id of a run for the VMs that are begun together; empty, so that the server makes one for each, without random numbers.

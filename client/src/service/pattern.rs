@@ -17,14 +17,24 @@ pub(super) struct Match {
     pub(super) path: PathBuf,
     /// What the first `*` stands for.
     pub(super) part: String,
+    /// Why it cannot be told what is there: `path` is the folder, or the file, that cannot be looked at.
+    pub(super) problem: Option<String>,
 }
 
-/// Returns the files that an absolute path with `*` means, by name.
+impl Match {
+    /// The same, but for what is known of it.
+    fn failing(self, path: &Path, error: &io::Error) -> Self {
+        Self { problem: Some(format!("{}: {error}", path.display())), ..self }
+    }
+}
+
+/// Returns the files that an absolute path with `*` means, by name. A folder below the first `*` that cannot be read is among
+/// them, with its problem: it costs no other.
 ///
 /// # Errors
-/// A folder cannot be read, or there are more than [`MATCHES_MAX`]. A folder that does not exist has no files.
+/// A folder above that cannot be read, or there are more than [`MATCHES_MAX`]. A folder that does not exist has no files.
 pub(super) fn matches(path: &str) -> io::Result<Vec<Match>> {
-    let mut found = vec![Match { path: PathBuf::from("/"), part: String::new() }];
+    let mut found = vec![Match { path: PathBuf::from("/"), part: String::new(), problem: None }];
     for name in path.split('/').filter(|name| !name.is_empty()) {
         found = below(found, name)?;
         found.sort_by(|a, b| a.path.cmp(&b.path));
@@ -35,39 +45,57 @@ pub(super) fn matches(path: &str) -> io::Result<Vec<Match>> {
 /// What is called `name` in these folders.
 fn below(folders: Vec<Match>, name: &str) -> io::Result<Vec<Match>> {
     let mut found = Vec::new();
-    for Match { path: folder, part } in folders {
-        if !name.contains(ANY) {
-            let path = folder.join(name);
-            if path.exists() {
-                found.push(Match { path, part });
-            }
+    for folder in folders {
+        if folder.problem.is_some() {
+            found.push(folder);
             continue;
         }
-        for (own, own_part) in named(&folder, name)? {
-            let part = if part.is_empty() { own_part } else { part.clone() };
-            found.push(Match { path: folder.join(own), part });
+        let looked_at = if name.contains(ANY) { folder.path.clone() } else { folder.path.join(name) };
+        match inside(&folder, name) {
+            Ok(inside) => found.extend(inside),
+            Err(error) if folder.part.is_empty() => {
+                return Err(io::Error::new(error.kind(), format!("{}: {error}", looked_at.display())));
+            }
+            Err(error) => found.push(folder.failing(&looked_at, &error)),
         }
         if found.len() > MATCHES_MAX {
-            let text = format!("more than {MATCHES_MAX} files match {}", folder.join(name).display());
-            return Err(io::Error::other(text));
+            return Err(io::Error::other(format!(
+                "more than {MATCHES_MAX} files match {}",
+                looked_at.display()
+            )));
         }
     }
     Ok(found)
 }
 
+/// Matches of `name` in one folder.
+fn inside(folder: &Match, name: &str) -> io::Result<Vec<Match>> {
+    let one = |name: &str, part: String| Match { path: folder.path.join(name), part, problem: None };
+    if name.contains(ANY) {
+        let part = |own: String| if folder.part.is_empty() { own } else { folder.part.clone() };
+        let named = named(&folder.path, name)?;
+        return Ok(named.into_iter().map(|(own, found)| one(&own, part(found))).collect());
+    }
+    // Only what is known not to be there is left out: a file system that fails has not lost its files.
+    match folder.path.join(name).try_exists() {
+        Ok(exists) => Ok(exists.then(|| one(name, folder.part.clone())).into_iter().collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Names in a folder that fit, each with what the first `*` stands for. A name that is not UTF-8 names no disk.
 fn named(folder: &Path, pattern: &str) -> io::Result<Vec<(String, String)>> {
-    let in_folder = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
         }
-        Err(error) => return Err(in_folder(error)),
+        Err(error) => return Err(error),
     };
     let mut found = Vec::new();
     for entry in entries {
-        let name = entry.map_err(in_folder)?.file_name();
+        let name = entry?.file_name();
         let Some(name) = name.to_str() else { continue };
         if let Some(part) = first_part(pattern, name) {
             found.push((name.to_owned(), part.to_owned()));
@@ -141,5 +169,24 @@ mod tests {
         assert_eq!(found("*/*.raw").len(), 3, "the first star is the folder");
         assert!(found("*/*.raw").iter().all(|(path, part)| path.starts_with(part.as_str())));
         assert_eq!(found("none/*.raw"), []);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_costs_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("web")).unwrap();
+        std::fs::write(folder.path().join("web/root.raw"), "x").unwrap();
+        // It cannot be followed, whoever reads.
+        std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+        let root = folder.path().to_str().unwrap();
+        for pattern in ["*/root.raw", "*/*.raw"] {
+            let found = matches(&format!("{root}/{pattern}")).unwrap();
+            let problems: Vec<_> =
+                found.iter().map(|one| (one.part.as_str(), one.problem.is_some())).collect();
+            assert_eq!(problems, [("loop", true), ("web", false)], "{pattern}");
+            assert!(found[0].problem.as_ref().unwrap().contains("/loop"), "{found:?}");
+        }
+        let above = matches(&format!("{root}/loop/*.raw")).unwrap_err().to_string();
+        assert!(above.contains("/loop"), "{above}");
     }
 }

@@ -22,7 +22,7 @@ use holdfast_proto::size::ByteSize;
 use serde::de::{Error as _, IntoDeserializer as _};
 use serde::{Deserialize, Deserializer, de};
 
-use super::pattern::{ANY, matches};
+use super::pattern::{ANY, Match, matches};
 use crate::connect::profile::write_private;
 use crate::error::ClientError;
 use crate::source::{DiskArgument, Format, Opening};
@@ -171,6 +171,9 @@ fn unknown_format(word: &str) -> String {
     format!("{word:?} is no format of disks; write one of {}", known.join(", "))
 }
 
+/// An argument as on a command line, or why it is not known, with what the first `*` stands for.
+type Argument = (Result<OsString, String>, String);
+
 impl DiskRules {
     /// The name before the `=`, if there is one, and the path.
     fn parts(&self) -> (Option<&str>, &str) {
@@ -186,10 +189,10 @@ impl DiskRules {
         path.starts_with('/') && path.contains(ANY)
     }
 
-    /// What it means now: arguments as on a command line, each with what the first `*` stands for.
-    fn arguments(&self) -> Result<Vec<(OsString, String)>, String> {
+    /// What it means now.
+    fn arguments(&self) -> Result<Vec<Argument>, String> {
         if !self.is_pattern() {
-            return Ok(vec![(OsString::from(&self.text), String::new())]);
+            return Ok(vec![(Ok(OsString::from(&self.text)), String::new())]);
         }
         let (name, path) = self.parts();
         let found = matches(path).map_err(|error| error.to_string())?;
@@ -198,11 +201,16 @@ impl DiskRules {
             argument.push(path);
             argument
         };
-        Ok(found.into_iter().map(|one| (argument(&one.path), one.part)).collect())
+        let argument =
+            |Match { path, part, problem }| (problem.map_or_else(|| Ok(argument(&path)), Err), part);
+        Ok(found.into_iter().map(argument).collect())
     }
 }
 
-/// An entry with the VMs that it means now, or why they cannot be found.
+/// Where a file system is not mounted, its files are not gone.
+const NO_VM: &str = "it means no VM: no file matches, or every one that does is of another [[vm]]; is a file system not mounted?";
+
+/// An entry with the VMs that it means now, of which there is one at least, or why they cannot be found.
 pub type FollowedEntry = (Arc<Entry>, Result<Vec<Vm>, String>);
 
 /// A VM, with the disks that it has now.
@@ -213,6 +221,14 @@ pub struct Vm {
     pub disks: Vec<(DiskArgument, Opening)>,
     /// Why its disks are not known.
     pub problem: Option<String>,
+}
+
+/// Disks of a VM as its paths lead to them now.
+#[derive(Debug, Default)]
+struct Found {
+    arguments: Vec<(OsString, Opening)>,
+    /// Why it is not known where one of them leads.
+    problem: Option<String>,
 }
 
 impl Entry {
@@ -226,7 +242,7 @@ impl Entry {
     /// # Errors
     /// A path with `*` cannot be followed.
     fn vms(self: &Arc<Self>) -> Result<Vec<Vm>, String> {
-        let mut arguments: BTreeMap<String, Vec<(OsString, Opening)>> = BTreeMap::new();
+        let mut found: BTreeMap<String, Found> = BTreeMap::new();
         for disk in &self.rules.disks {
             for (argument, part) in disk.arguments()? {
                 let name = if self.is_pattern() {
@@ -234,19 +250,26 @@ impl Entry {
                 } else {
                     self.rules.name.clone()
                 };
-                arguments.entry(name).or_default().push((argument, disk.opening));
+                let found = found.entry(name).or_default();
+                match argument {
+                    Ok(argument) => found.arguments.push((argument, disk.opening)),
+                    Err(problem) => found.problem = Some(problem),
+                }
             }
         }
         if !self.is_pattern() {
             // One that has none is a problem of that VM.
-            arguments.entry(self.rules.name.clone()).or_default();
+            found.entry(self.rules.name.clone()).or_default();
         }
-        Ok(arguments.into_iter().map(|(name, disks)| self.vm(name, disks)).collect())
+        Ok(found.into_iter().map(|(name, found)| self.vm(name, found)).collect())
     }
 
-    fn vm(self: &Arc<Self>, name: String, arguments: Vec<(OsString, Opening)>) -> Vm {
+    fn vm(self: &Arc<Self>, name: String, Found { arguments, problem }: Found) -> Vm {
         let (texts, openings): (Vec<_>, Vec<_>) = arguments.into_iter().unzip();
-        let parsed = if texts.is_empty() {
+        // Some of its disks would pass for all.
+        let parsed = if let Some(problem) = problem {
+            Err(problem)
+        } else if texts.is_empty() {
             Err("none of its paths leads to a file".to_owned())
         } else {
             let parsed = DiskArgument::parse_all(&texts).map_err(|error| error.to_string());
@@ -306,11 +329,11 @@ impl AgentSettings {
             .map(|entry| entry.rules.name.clone())
             .collect();
         let of_entry = |entry: &Arc<Entry>| {
-            let vms = entry.vms().map(|mut vms| {
+            let vms = entry.vms().and_then(|mut vms| {
                 if entry.is_pattern() {
                     vms.retain(|vm| taken.len() < VMS_MAX && taken.insert(vm.name.clone()));
                 }
-                vms
+                if vms.is_empty() { Err(NO_VM.to_owned()) } else { Ok(vms) }
             });
             (Arc::clone(entry), vms)
         };
@@ -403,8 +426,11 @@ pub fn write_example(path: &Path) -> Result<bool, ClientError> {
     write_private("writing the agent's settings to", path, EXAMPLE).map(|()| true)
 }
 
-/// What tells one state of the file from another; `None`: there is none.
-pub(super) fn stamp(path: &Path) -> Option<(u64, u64, i64, i64)> {
+/// Tells one state of the file from another; `None`: there is none.
+pub(super) type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// The state that the file is in.
+pub(super) fn stamp(path: &Path) -> Stamp {
     let about = std::fs::metadata(path).ok()?;
     Some((about.ino(), about.size(), about.ctime(), about.ctime_nsec()))
 }

@@ -1,8 +1,8 @@
 //! What the agent must remember over a restart, in one small file: up to when each entry's times are done, which VMs were
 //! begun and not finished, and attempts that the server has not been told of.
 //!
-//! Each change is a new file, renamed: a crash leaves the old one or the new one. A file that cannot be read is begun anew; then
-//! nothing that was missed is made up.
+//! Each change is a new file, renamed: a crash leaves the old one or the new one. A file that cannot be understood is put aside
+//! and begun anew; then nothing that was missed is made up. One that cannot be read ends the start: it may be in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,9 @@ const ATTEMPTS_MAX: usize = 100;
 
 /// Bytes of the file at most: 100 attempts of 3 KiB, and 4096 names of 200 bytes.
 const FILE_MAX_BYTES: u64 = 2 << 20;
+
+/// Time for which an entry that is in the file no more is remembered: a file may lack it by mistake, or while it is written.
+const GONE_MAX_MS: i64 = 30 * 24 * 3_600_000;
 
 /// An attempt that ended before the server knew of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,12 +41,27 @@ pub(super) struct Mark {
     pub(super) at_ms: i64,
     /// VMs begun then that have not ended. Those of a restart are made up once.
     pub(super) unfinished: BTreeSet<String>,
+    /// Since when the entry is in the file no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gone_ms: Option<i64>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     entries: BTreeMap<String, Mark>,
     untold: Vec<Untold>,
+}
+
+/// Content of the file; the inner error says why it cannot be understood.
+fn read(path: &Path) -> Result<Result<Kept, String>, ClientError> {
+    let text = match read_small(path, FILE_MAX_BYTES) {
+        Err(ClientError::File { source, .. }) if source.kind() == std::io::ErrorKind::InvalidData => {
+            return Ok(Err(source.to_string()));
+        }
+        text => text?,
+    };
+    let Some(text) = text else { return Ok(Ok(Kept::default())) };
+    Ok(serde_json::from_str(&text).map_err(|error| error.to_string()))
 }
 
 /// The file and its content.
@@ -54,6 +72,8 @@ pub(super) struct State {
     kept: Kept,
     /// Why the latest change is not in the file.
     pub(super) problem: Option<String>,
+    /// Why it was begun anew, if it was.
+    pub(super) begun_anew: Option<String>,
     /// Keeps other agents from this folder.
     _lock: Option<std::fs::File>,
 }
@@ -61,13 +81,13 @@ pub(super) struct State {
 impl State {
     /// A state that ends with this process.
     pub(super) fn forgetful() -> Self {
-        Self { path: None, kept: Kept::default(), problem: None, _lock: None }
+        Self { path: None, kept: Kept::default(), problem: None, begun_anew: None, _lock: None }
     }
 
     /// Reads what is in `folder`, which is made if there is none.
     ///
     /// # Errors
-    /// [`ClientError::File`]; also when another agent uses the folder.
+    /// [`ClientError::File`]; also when another agent uses the folder, and when the file is there and cannot be read.
     pub(super) fn open(folder: &Path) -> Result<Self, ClientError> {
         let fail = |what| move |source| ClientError::File { what, path: folder.to_owned(), source };
         std::fs::create_dir_all(folder).map_err(fail("making the agent's folder"))?;
@@ -77,17 +97,20 @@ impl State {
             fail("locking the agent's folder")(std::io::Error::other(text))
         })?;
         let path = folder.join("state.json");
-        let read = read_small(&path, FILE_MAX_BYTES).map_err(|error| error.to_string());
-        let kept = read.and_then(|text| {
-            text.map_or(Ok(Kept::default()), |text| {
-                serde_json::from_str(&text).map_err(|error| error.to_string())
-            })
-        });
-        let kept = kept.unwrap_or_else(|error| {
-            tracing::error!(path = %path.display(), error, "the agent's state cannot be read and is begun anew");
-            Kept::default()
-        });
-        Ok(Self { path: Some(path), kept, problem: None, _lock: Some(lock) })
+        let (kept, begun_anew) = match read(&path)? {
+            Ok(kept) => (kept, None),
+            Err(error) => {
+                let aside = folder.join("state.json.bad");
+                std::fs::rename(&path, &aside).map_err(fail("putting the agent's state aside in"))?;
+                let why = format!(
+                    "the agent's state was begun anew, and what was missed before is not made up: {}: {error}",
+                    aside.display()
+                );
+                tracing::error!("{why}");
+                (Kept::default(), Some(why))
+            }
+        };
+        Ok(Self { path: Some(path), kept, problem: None, begun_anew, _lock: Some(lock) })
     }
 
     /// Up to when an entry's times are done; `None`: nothing is known of it.
@@ -95,22 +118,28 @@ impl State {
         self.kept.entries.get(entry).map(|mark| mark.at_ms)
     }
 
-    /// Takes out the VMs that an earlier process has begun and not finished.
-    pub(super) fn take_unfinished(&mut self) -> Vec<(String, BTreeSet<String>)> {
-        let unfinished = |(entry, mark): (&String, &mut Mark)| {
-            let vms = std::mem::take(&mut mark.unfinished);
-            (!vms.is_empty()).then(|| (entry.clone(), vms))
+    /// VMs of each entry that were begun and have not ended.
+    pub(super) fn unfinished(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let unfinished = |(entry, mark): (&String, &Mark)| {
+            (!mark.unfinished.is_empty()).then(|| (entry.clone(), mark.unfinished.clone()))
         };
-        let found: Vec<_> = self.kept.entries.iter_mut().filter_map(unfinished).collect();
-        if !found.is_empty() {
-            self.save();
+        self.kept.entries.iter().filter_map(unfinished).collect()
+    }
+
+    /// Takes out VMs of an entry that are made up for now: whatever comes of it, once.
+    pub(super) fn take_unfinished(&mut self, entry: &str, vms: &BTreeSet<String>) {
+        if let Some(mark) = self.kept.entries.get_mut(entry) {
+            let before = mark.unfinished.len();
+            mark.unfinished.retain(|vm| !vms.contains(vm));
+            if mark.unfinished.len() < before {
+                self.save();
+            }
         }
-        found
     }
 
     /// Notes that everything of an entry that was due up to `at_ms` begins, with these VMs.
     pub(super) fn begin(&mut self, entry: &str, at_ms: i64, unfinished: BTreeSet<String>) {
-        self.kept.entries.insert(entry.to_owned(), Mark { at_ms, unfinished });
+        self.kept.entries.insert(entry.to_owned(), Mark { at_ms, unfinished, gone_ms: None });
         self.save();
     }
 
@@ -122,11 +151,16 @@ impl State {
         }
     }
 
-    /// Forgets entries that are in the file no more.
-    pub(super) fn keep_entries(&mut self, is_kept: impl Fn(&str) -> bool) {
-        let before = self.kept.entries.len();
-        self.kept.entries.retain(|entry, _| is_kept(entry));
-        if self.kept.entries.len() < before {
+    /// Notes which entries are in the file now, and forgets those that have not been for 30 days.
+    pub(super) fn keep_entries(&mut self, now_ms: i64, is_in_file: impl Fn(&str) -> bool) {
+        let before = self.kept.entries.clone();
+        for (entry, mark) in &mut self.kept.entries {
+            mark.gone_ms = (!is_in_file(entry)).then(|| mark.gone_ms.unwrap_or(now_ms));
+        }
+        let is_kept =
+            |mark: &Mark| mark.gone_ms.is_none_or(|gone_ms| now_ms.saturating_sub(gone_ms) <= GONE_MAX_MS);
+        self.kept.entries.retain(|_, mark| is_kept(mark));
+        if self.kept.entries != before {
             self.save();
         }
     }
@@ -141,10 +175,14 @@ impl State {
         attempt.reason.truncate(attempt.reason.floor_char_boundary(REASON_MAX_BYTES));
         self.kept.untold.push(attempt);
         if self.kept.untold.len() > ATTEMPTS_MAX {
-            let gone = self.kept.untold.remove(0);
-            tracing::error!(vm = gone.vm, reason = gone.reason, "an attempt was never told to the server");
+            self.forget_oldest();
         }
         self.save();
+    }
+
+    fn forget_oldest(&mut self) {
+        let gone = self.kept.untold.remove(0);
+        tracing::error!(vm = gone.vm, reason = gone.reason, "an attempt was never told to the server");
     }
 
     /// The server has been told of these.
@@ -157,15 +195,31 @@ impl State {
 
     /// A failure holds up nothing: after a restart, something may be done twice.
     fn save(&mut self) {
-        let Some(path) = &self.path else { return };
-        let text = serde_json::to_string(&self.kept).map_err(|error| error.to_string());
-        let saved = text.and_then(|text| {
-            write_private("writing the agent's state to", path, &text).map_err(|error| error.to_string())
+        let Some(path) = self.path.clone() else { return };
+        let saved = self.text().and_then(|text| {
+            write_private("writing the agent's state to", &path, &text).map_err(|error| error.to_string())
         });
         if let Err(error) = &saved {
             tracing::error!(error, "the agent's state is not saved");
         }
         self.problem = saved.err();
+    }
+
+    /// The text of the file, which can be read again: the oldest attempts give way to that.
+    fn text(&mut self) -> Result<String, String> {
+        loop {
+            let text = serde_json::to_string(&self.kept).map_err(|error| error.to_string())?;
+            if text.len() as u64 <= FILE_MAX_BYTES {
+                return Ok(text);
+            }
+            if self.kept.untold.is_empty() {
+                return Err(format!(
+                    "the agent's state has {} bytes; the limit is {FILE_MAX_BYTES}",
+                    text.len()
+                ));
+            }
+            self.forget_oldest();
+        }
     }
 }
 
@@ -200,12 +254,32 @@ mod tests {
         drop(state);
         let mut state = open();
         assert_eq!(state.mark_ms("*"), Some(100));
-        assert_eq!(state.take_unfinished(), [("*".to_owned(), names(&["db", "web"]))]);
+        assert_eq!(state.unfinished(), BTreeMap::from([("*".to_owned(), names(&["db", "web"]))]));
+        state.take_unfinished("*", &names(&["db", "mail"]));
         drop(state);
-        let mut state = open();
-        assert_eq!(state.take_unfinished(), [], "once, whatever came of it");
-        state.keep_entries(|_| false);
-        assert_eq!(state.mark_ms("*"), None);
+        let state = open();
+        assert_eq!(
+            state.unfinished(),
+            BTreeMap::from([("*".to_owned(), names(&["web"]))]),
+            "one that is not there waits"
+        );
+    }
+
+    #[test]
+    fn an_entry_that_the_file_lacks_is_remembered_for_a_month() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = State::open(folder.path()).unwrap();
+        state.begin("web", 100, names(&["web"]));
+        state.keep_entries(1000, |_| false);
+        drop(state);
+        let mut state = State::open(folder.path()).unwrap();
+        state.keep_entries(1000 + GONE_MAX_MS, |_| false);
+        assert_eq!((state.mark_ms("web"), state.unfinished().len()), (Some(100), 1));
+        state.keep_entries(1001 + GONE_MAX_MS, |_| true);
+        state.keep_entries(1002 + GONE_MAX_MS, |_| false);
+        assert_eq!(state.mark_ms("web"), Some(100), "it was in the file since");
+        state.keep_entries(1003 + 2 * GONE_MAX_MS, |_| false);
+        assert_eq!(state.mark_ms("web"), None);
     }
 
     #[test]
@@ -222,6 +296,29 @@ mod tests {
         assert_eq!(state.untold(), &told[..1]);
         std::fs::write(folder.path().join("state.json"), "torn").unwrap();
         drop(state);
-        assert!(State::open(folder.path()).unwrap().untold().is_empty());
+        let state = State::open(folder.path()).unwrap();
+        assert!(state.untold().is_empty() && state.begun_anew.as_ref().unwrap().contains("state.json.bad"));
+        assert_eq!(std::fs::read_to_string(folder.path().join("state.json.bad")).unwrap(), "torn");
+        drop(state);
+        // It cannot be read, and is not taken for none.
+        std::fs::create_dir(folder.path().join("state.json")).unwrap();
+        assert!(State::open(folder.path()).unwrap_err().to_string().contains("state.json"));
+    }
+
+    #[test]
+    fn a_state_that_grows_too_long_to_be_read_again_loses_its_oldest_attempts() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut state = State::open(folder.path()).unwrap();
+        let long = "\u{1}".repeat(200);
+        for number in 0..30 {
+            let disks = vec![long.clone(); 96];
+            state.add_untold(Untold { disks, ..attempt(number) });
+        }
+        assert_eq!(state.problem, None);
+        drop(state);
+        let state = State::open(folder.path()).unwrap();
+        let kept = state.untold().len();
+        assert!((1..30).contains(&kept), "{kept}");
+        assert_eq!(state.untold()[kept - 1].vm, "vm29");
     }
 }

@@ -10,9 +10,10 @@ const _: () = assert!(AGENTS_PER_TOKEN_MAX > 0, "an agent's report is kept");
 
 /// Across processes: each function is one transaction.
 impl Catalog {
-    /// Keeps what the agent of this token on this machine reports, in place of its report before and of those of other tokens
-    /// of the same owner on this machine, which it used before. At [`AGENTS_PER_TOKEN_MAX`] machines of one token the one
-    /// that was silent longest gives way. `NotFound`: no such token. `Invalid`: the machine has no name.
+    /// Keeps what the agent of this token on this machine reports, in place of its report before and of those with tokens of
+    /// the same owner that it used before: they are revoked, or for the very same namespaces and VMs. At
+    /// [`AGENTS_PER_TOKEN_MAX`] machines of one token the one that was silent longest gives way. `NotFound`: no such token.
+    /// `Invalid`: the machine has no name.
     pub fn report_agent(&self, token: TokenId, report: &AgentReport) -> Result<()> {
         validate::name("host", &report.host)?;
         let now_ms = self.clock.now_ms();

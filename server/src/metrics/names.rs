@@ -295,9 +295,9 @@ metrics! {
         "Bytes that the latest reclaim found nothing refers to";
 
     AGENTS = Gauge Count "holdfast_agents" ["state"]
-        "Agents that back up by the clock, by state: known, late (the next run has passed by more than two hours) or troubled (it reports a problem)";
+        "Agents that back up by the clock, by state: known, late (the next run has passed by more than two hours, without a report for as long) or troubled (it reports a problem)";
     AGENT_OVERDUE = Gauge Seconds "holdfast_agent_next_run_overdue_seconds" []
-        "How long ago the next run of the agent that is latest should have begun; 0 if all are in time, absent without agents";
+        "How long ago the next run of the agent that is latest should have begun, or the agent reported, if that was later; 0 if all are in time, absent without agents";
 
     KIT_MISSING = Gauge Count "holdfast_encryption_kit_missing" []
         "1 while the repository is encrypted and nothing but a key file opens it: no recovery kit, passphrase or command; absent where it is not encrypted";

@@ -243,3 +243,39 @@ fn attempts_that_the_server_cannot_know_of_wait_until_it_can() {
     service.stop();
     assert!(server.agent().backups("web").is_empty());
 }
+
+#[test]
+fn a_time_at_which_no_vm_is_found_is_not_over() {
+    let folder = tempdir().unwrap();
+    let server = Server::start(folder.path());
+    let agent = server.agent();
+    let machine = Machine::new(
+        "schedule = '@yearly'\nretry-pause = '1s'\n[[vm]]\nname = 'due-*'\ndisks = ['ROOT/nfs/*.raw']\n[[vm]]\nname = 'cut-*'\n\
+         disks = ['ROOT/nfs/*.raw']\n",
+    );
+    fs::create_dir(machine.path("nfs")).unwrap();
+    let file = machine.path("agent.toml").display().to_string();
+    let once = agent.run(&["agent", "run", "--once", "--file", &file]);
+    assert_eq!(once.code, Some(2), "nothing was backed up");
+
+    // One is due, and one was not finished, whose entry is not.
+    let now_ms = u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let mark = |at_ms: u64, unfinished: &[&str]| json!({ "at_ms": at_ms, "unfinished": unfinished });
+    let entries = json!({ "due-*": mark(0, &[]), "cut-*": mark(now_ms, &["cut-web"]) });
+    fs::create_dir_all(machine.path("state")).unwrap();
+    fs::write(machine.path("state/state.json"), json!({ "entries": entries, "untold": [] }).to_string())
+        .unwrap();
+    let service = machine.start(&agent, None);
+    let problem = wait_for("the problem", || {
+        let agents = agent.run(&["agent", "list", "--json"]).ok().summary()["agents"].clone();
+        let problem = agents[0]["report"]["problem"].as_str()?.to_owned();
+        (problem.contains("no VM") && problem.contains("cut-web")).then_some(problem)
+    });
+    assert_eq!(machine.state()["entries"], entries, "{problem}");
+    fs::copy(machine.path("web.raw"), machine.path("copy")).unwrap();
+    fs::rename(machine.path("copy"), machine.path("nfs/web.raw")).unwrap();
+    for vm in ["due-web", "cut-web"] {
+        wait_for(vm, || agent.backups(vm).pop());
+    }
+    service.stop();
+}

@@ -50,6 +50,26 @@ fn a_pattern_means_a_vm_for_each_part() {
     let disks = &vms[1].1.as_ref().unwrap()[0].disks;
     assert_eq!(disks.iter().map(|disk| disk.0.name.as_str()).collect::<Vec<_>>(), ["db", "mail", "web"]);
     assert!(vms[2].1.as_ref().unwrap()[0].problem.as_ref().unwrap().contains("none of its paths"));
+    std::fs::remove_file(folder.path().join("web.qcow2")).unwrap();
+    std::fs::remove_file(folder.path().join("mail.qcow2")).unwrap();
+    assert!(settings.vms()[0].1.as_ref().unwrap_err().contains("no VM"), "that is not to pass for all done");
+}
+
+#[test]
+fn a_vm_of_which_a_folder_cannot_be_read_has_that_problem_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display();
+    for name in ["one/web", "one/db", "two/db"] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        std::fs::write(folder.path().join(name).join("a.raw"), "x").unwrap();
+    }
+    std::os::unix::fs::symlink("web", folder.path().join("two/web")).unwrap();
+    let text = format!("disks = ['a={root}/one/*/a.raw', 'b={root}/two/*/a.raw']\n");
+    let settings = parse(&format!("schedule = '@daily'\n[[vm]]\nname = '*'\n{text}"));
+    let vms = settings.entries[0].vms().unwrap();
+    let found: Vec<_> = vms.iter().map(|vm| (vm.name.as_str(), vm.disks.len())).collect();
+    assert_eq!(found, [("db", 2), ("web", 0)], "no backup of some of its disks");
+    assert!(vms[0].problem.is_none() && vms[1].problem.as_ref().unwrap().contains("two/web"), "{vms:?}");
 }
 
 #[test]

@@ -6,16 +6,13 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 use super::convert::{OrCatalogError, id};
 use super::tokens;
+use crate::token::TokenRecord;
 use crate::{AGENTS_PER_TOKEN_MAX, CatalogError, Result, validate};
 
 pub(crate) fn report(tx: &Transaction<'_>, now_ms: i64, token: TokenId, report: &AgentReport) -> Result<()> {
     let (record, _) = tokens::by_id(tx, token)?.ok_or_else(|| CatalogError::not_found("token", token))?;
     let AgentReport { host, version, next_run, vms, problem } = report;
-    tx.prepare_cached(
-        "DELETE FROM agents WHERE host = ? AND token_id IN (SELECT id FROM tokens WHERE owner = ? AND id <> ?)",
-    )
-    .and_then(|mut s| s.execute(params![host, record.owner, token.to_bytes()]))
-    .or_error("write")?;
+    replace(tx, &record, host)?;
     tx.prepare_cached(
         "INSERT INTO agents (token_id, host, version, seen_ms, next_run_ms, vms, problem) VALUES (?, ?, ?, ?, ?, ?, ?) \
          ON CONFLICT (token_id, host) DO UPDATE SET version = excluded.version, seen_ms = excluded.seen_ms, \
@@ -33,6 +30,30 @@ pub(crate) fn report(tx: &Transaction<'_>, now_ms: i64, token: TokenId, report: 
     )
     .and_then(|mut s| s.execute(params![token.to_bytes(), i64::MAX, AGENTS_PER_TOKEN_MAX]))
     .or_error("write")?;
+    Ok(())
+}
+
+/// Forgets what this machine reported with tokens that this one came in the place of: those of the same owner that are revoked, or
+/// are for the very same namespaces and VMs. Another token may be that of another machine of this name.
+fn replace(tx: &Transaction<'_>, token: &TokenRecord, host: &str) -> Result<()> {
+    let others: Vec<TokenId> = tx
+        .prepare_cached(
+            "SELECT a.token_id FROM agents a JOIN tokens t ON t.id = a.token_id WHERE a.host = ? AND t.owner = ? AND t.id <> ?",
+        )
+        .and_then(|mut s| {
+            let read = |row: &Row<'_>| Ok(TokenId::from_bytes(id(row, "token_id")?));
+            s.query_map(params![host, token.owner, token.id.to_bytes()], read)?.collect()
+        })
+        .or_error("read")?;
+    for other in others {
+        let Some((before, _)) = tokens::by_id(tx, other)? else { continue };
+        let is_same = before.namespaces == token.namespaces && before.vm_patterns == token.vm_patterns;
+        if is_same || before.revoked_ms.is_some() {
+            tx.prepare_cached("DELETE FROM agents WHERE token_id = ? AND host = ?")
+                .and_then(|mut s| s.execute(params![other.to_bytes(), host]))
+                .or_error("write")?;
+        }
+    }
     Ok(())
 }
 

@@ -78,12 +78,17 @@ fn an_agent_is_seen_by_those_who_have_all_its_namespaces(f: &Fixture) {
 fn a_machine_that_joined_again_is_one_agent(f: &Fixture) {
     let (first, again) = (token(f, "hv1", "default", &[]), token(f, "hv1-again", "default", &[]));
     let other = token(f, "other", "tenant", &[]);
-    for token in [first, other, again] {
+    let narrower = token(f, "narrower", "default", &[f.ensure_namespace("one").unwrap().id]);
+    for token in [first, other, again, narrower] {
         f.report_agent(token, &report("hv1", 0)).unwrap();
     }
     let agents = f.agents(None).unwrap();
     let names: Vec<_> = agents.iter().map(|agent| agent.token.as_str()).collect();
-    assert_eq!(names, ["hv1-again", "other"], "another owner's is not touched");
+    assert_eq!(
+        names,
+        ["hv1-again", "narrower", "other"],
+        "that of another owner or for other namespaces is not touched"
+    );
 }
 
 fn agents_of_a_token_are_bounded(f: &Fixture) {

@@ -39,7 +39,7 @@ export function Agents() {
   return (
     <Card
       title="Agents"
-      hint="Agents that back up by the clock. One is late when its next run has passed by two hours and it has not been heard of since: look at holdfast-agent.service on its host, or revoke its token if it is gone."
+      hint="Agents that back up by the clock. One is late when its next run has passed by more than two hours and it has not been heard of for as long: look at holdfast-agent.service on its host, or revoke its token if it is gone."
     >
       <Async query={agents} height={80}>
         {(page) =>
