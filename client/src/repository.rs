@@ -66,20 +66,24 @@ pub async fn get_backup(
     };
     // Also says which namespace is meant where none is named, and that there is no such VM.
     let latest = known(connection, namespace, LATEST, vm).await?;
-    let (since, until) = match when {
-        When::Latest => return Ok(latest),
-        When::Day { start_ms, end_ms } => (Some(start_ms), end_ms),
-        When::At(ms) => (None, ms.saturating_add(1)),
-    };
-    let (until, namespace) = (timestamp(until), latest.namespace.as_str());
-    let mut parameters = vec![("namespace", namespace), ("vm", vm), ("until", &until), ("page_size", "1")];
-    let since = since.map(timestamp);
+    let Some((since_ms, until_ms)) = when.bounds() else { return Ok(latest) };
+    let (since, until, namespace) = (bound(since_ms), bound(until_ms), latest.namespace.as_str());
+    let mut parameters = vec![("namespace", namespace), ("vm", vm), ("page_size", "1")];
     parameters.extend(since.as_deref().map(|since| ("since", since)));
+    parameters.extend(until.as_deref().map(|until| ("until", until)));
     let page: Keyset<Backup> = connection.api().get(&["backups"], &parameters).await?;
-    match page.items.into_iter().next() {
+    // What is named may be deleted: it is what was asked for, whatever the server made of the question.
+    let is_named = |found: &Backup| found.vm == vm && (since_ms..until_ms).contains(&found.started.unix_ms);
+    match page.items.into_iter().find(is_named) {
         Some(found) => Ok(found),
         None => Err(none_then(&list_backups(connection, namespace, vm, "").await?, vm, when)),
     }
+}
+
+/// A bound of a question, never empty: the server takes that for none. All restore points are after 1970. `None`: too late to
+/// be written, and all are before it.
+fn bound(ms: i64) -> Option<String> {
+    Some(timestamp(ms.max(1))).filter(|text| !text.is_empty())
 }
 
 /// Word for the newest backup of a VM.
@@ -205,6 +209,14 @@ mod tests {
     use holdfast_proto::api::Time;
 
     use super::*;
+
+    #[test]
+    fn no_bound_is_empty() {
+        for ms in [i64::MIN, -86_400_000, 0, 1] {
+            assert_eq!(bound(ms).as_deref(), Some("1970-01-01T00:00:00.001Z"));
+        }
+        assert_eq!(bound(i64::MAX), None);
+    }
 
     #[test]
     fn where_there_is_none_the_nearest_are_named() {
