@@ -18,8 +18,9 @@ pub(crate) enum When {
     Latest,
     /// The newest of a day, which begins and ends in UTC.
     Day { start_ms: i64, end_ms: i64 },
-    /// The newest that is not after it, and where it has no milliseconds, not after that second: a list shows no more.
-    At(i64),
+    /// The newest that is not after `ms`. What is before `until_ms` is not: where a whole second is written, that is its end,
+    /// as a list shows no more.
+    At { ms: i64, until_ms: i64 },
 }
 
 impl When {
@@ -28,11 +29,15 @@ impl When {
         match self {
             Self::Latest => None,
             Self::Day { start_ms, end_ms } => Some((start_ms, end_ms)),
-            Self::At(ms) => {
-                let more_ms = if ms.rem_euclid(1000) == 0 { 1000 } else { 1 };
-                Some((i64::MIN, ms.saturating_add(more_ms)))
-            }
+            Self::At { until_ms, .. } => Some((i64::MIN, until_ms)),
         }
+    }
+
+    /// The newest that is not after a time that is written so.
+    fn at(text: &str, now_ms: i64) -> Result<Self, String> {
+        let ms = point_in_time(text, now_ms)?;
+        let is_second = !text.contains('.') && ms.rem_euclid(1000) == 0;
+        Ok(Self::At { ms, until_ms: ms.saturating_add(if is_second { 1000 } else { 1 }) })
     }
 }
 
@@ -57,12 +62,12 @@ impl<'a> PointName<'a> {
         let when = match (at, day(at)) {
             ("latest", _) => When::Latest,
             (_, Some((start_ms, end_ms))) => When::Day { start_ms, end_ms },
-            (at, None) => When::At(point_in_time(at, now_ms).map_err(|_| {
+            (at, None) => When::at(at, now_ms).map_err(|_| {
                 format!(
                     "{at:?} in {text:?} is no time; write {vm}@latest, {vm}@2026-11-20 for a day in UTC, \
                      {vm}@2026-11-20T22:00:00+01:00 for a time with its zone, or {vm}@7d for a time ago"
                 )
-            })?),
+            })?,
         };
         Ok(Self::OfVm { vm, when })
     }
@@ -85,16 +90,12 @@ mod tests {
         let day = When::Day { start_ms: 1_700_006_400_000, end_ms: 1_700_092_800_000 };
         assert_eq!(parse("web@2023-11-15"), of("web", day));
         assert_eq!(parse("mail@berlin@2023-11-15"), of("mail@berlin", day));
-        assert_eq!(parse("web@2023-11-14T23:13:20+01:00"), of("web", When::At(NOW_MS)));
-        assert_eq!(parse("web@1d"), of("web", When::At(NOW_MS - 86_400_000)));
-    }
-
-    #[test]
-    fn the_time_that_a_list_shows_names_what_it_shows() {
-        assert_eq!(When::At(NOW_MS).bounds(), Some((i64::MIN, NOW_MS + 1000)), "to the second");
-        assert_eq!(When::At(NOW_MS + 123).bounds(), Some((i64::MIN, NOW_MS + 124)), "to the millisecond");
-        assert_eq!(When::At(-1).bounds(), Some((i64::MIN, 0)));
-        assert_eq!(When::Latest.bounds(), None);
+        let at = |ms, span_ms| of("web", When::At { ms, until_ms: ms + span_ms });
+        assert_eq!(parse("web@2023-11-14T23:13:20+01:00"), at(NOW_MS, 1000), "as a list shows it");
+        assert_eq!(parse("web@2023-11-14 22:13:20Z"), at(NOW_MS, 1000));
+        assert_eq!(parse("web@2023-11-14T22:13:20.000Z"), at(NOW_MS, 1), "as it is in JSON");
+        assert_eq!(parse("web@2023-11-14T22:13:20.123Z"), at(NOW_MS + 123, 1));
+        assert_eq!(parse("web@1d"), at(NOW_MS - 86_400_000, 1000));
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn none_then(all: &[Backup], vm: &str, when: When) -> ClientError {
         When::Day { start_ms, .. } => {
             (format!("of {}", timestamp(start_ms).get(..10).unwrap_or_default()), start_ms)
         }
-        When::At(ms) => (format!("of {} or before", timestamp(ms)), ms),
+        When::At { ms, .. } => (format!("of {} or before", timestamp(ms)), ms),
     };
     let before = all.iter().find(|backup| backup.started.unix_ms < start_ms);
     let after = all.iter().rfind(|backup| backup.started.unix_ms >= start_ms);
@@ -232,7 +232,7 @@ mod tests {
         let text = said(&all, of_day(6));
         assert!(text.contains("of 1970-01-07; the nearest are B of 1970-01-05T"), "{text}");
         assert!(text.contains(" and C of 1970-01-10T"), "{text}");
-        let text = said(&all, When::At(5));
+        let text = said(&all, When::At { ms: 5, until_ms: 6 });
         assert!(text.ends_with("the nearest is A of 1970-01-02T00:00:00.000Z"), "{text}");
         assert!(said(&[], of_day(6)).ends_with("it has none in this namespace"));
     }

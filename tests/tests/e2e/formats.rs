@@ -230,6 +230,10 @@ fn a_restore_point_is_named_by_its_vm_and_a_time_and_all_its_disks_go_to_a_folde
     assert_eq!(verified(&format!("web@site@{today}")), *new, "the newest of the day");
     assert_eq!(verified("web@site@0s"), *new);
     let fails = |name: &str, code, words: &[&str]| drop(agent.run(&["verify", name]).fails(code, words));
+    // To the second, as a list shows it: at least the one whose second it is.
+    let (_, newest_at) = &points[1];
+    assert_eq!(verified(&format!("web@site@{}Z", &newest_at[..19])), *new, "not after that second");
+    fails("web@site@1969-12-31", 1, &["no restore point of 1969-12-31", old]);
     fails("web@site@1999-12-31", 1, &["no restore point of 1999-12-31", old]);
     fails("web@site@1999-12-31T12:00:00Z", 1, &["or before", old]);
     fails("web@site@2026-11-20T12:00:00", 2, &["is no time", "with its zone"]);
