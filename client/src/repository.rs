@@ -126,7 +126,7 @@ fn none_then(all: &[Backup], vm: &str, when: When) -> ClientError {
     let (what, start_ms) = match when {
         When::Latest => ("at all".to_owned(), 0),
         When::Day { start_ms, .. } => {
-            (format!("of {}", timestamp(start_ms).get(..10).unwrap_or_default()), start_ms)
+            (format!("of {}", timestamp(start_ms.saturating_add(1)).get(..10).unwrap_or_default()), start_ms)
         }
         When::At { ms, .. } => (format!("of {} or before", timestamp(ms)), ms),
     };
