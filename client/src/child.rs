@@ -9,6 +9,12 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
+/// Returns true if a program can be started.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
 /// Gives a program no environment but the path to other programs: tokens and keys are in ours.
 pub(crate) fn without_environment(command: &mut Command) -> &mut Command {
     command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path))).env("LC_ALL", "C")

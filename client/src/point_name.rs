@@ -1,8 +1,6 @@
 //! Names of restore points on the command line: an id, the beginning of one, `latest`, or `VM@WHEN`.
 
-use holdfast_proto::when;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
+use holdfast_proto::when::{day, point_in_time};
 
 /// How a restore point is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,8 +18,27 @@ pub(crate) enum When {
     Latest,
     /// The newest of a day, which begins and ends in UTC.
     Day { start_ms: i64, end_ms: i64 },
-    /// The newest that is not after it.
-    At(i64),
+    /// The newest that is not after `ms`. What is before `until_ms` is not: where a whole second is written, that is its end,
+    /// as a list shows no more.
+    At { ms: i64, until_ms: i64 },
+}
+
+impl When {
+    /// Restore points that this names the newest of: not before the first, and before the second. `None`: all of them.
+    pub(crate) fn bounds(self) -> Option<(i64, i64)> {
+        match self {
+            Self::Latest => None,
+            Self::Day { start_ms, end_ms } => Some((start_ms, end_ms)),
+            Self::At { until_ms, .. } => Some((i64::MIN, until_ms)),
+        }
+    }
+
+    /// The newest that is not after a time that is written so.
+    fn at(text: &str, now_ms: i64) -> Result<Self, String> {
+        let ms = point_in_time(text, now_ms)?;
+        let is_second = !text.contains('.') && ms.rem_euclid(1000) == 0;
+        Ok(Self::At { ms, until_ms: ms.saturating_add(if is_second { 1000 } else { 1 }) })
+    }
 }
 
 impl<'a> PointName<'a> {
@@ -45,34 +62,15 @@ impl<'a> PointName<'a> {
         let when = match (at, day(at)) {
             ("latest", _) => When::Latest,
             (_, Some((start_ms, end_ms))) => When::Day { start_ms, end_ms },
-            (at, None) => When::At(time(at, now_ms).ok_or_else(|| {
+            (at, None) => When::at(at, now_ms).map_err(|_| {
                 format!(
                     "{at:?} in {text:?} is no time; write {vm}@latest, {vm}@2026-11-20 for a day in UTC, \
                      {vm}@2026-11-20T22:00:00+01:00 for a time with its zone, or {vm}@7d for a time ago"
                 )
-            })?),
+            })?,
         };
         Ok(Self::OfVm { vm, when })
     }
-}
-
-/// A time with its zone, or a time ago.
-fn time(text: &str, now_ms: i64) -> Option<i64> {
-    // What has a day in it needs a zone.
-    let is_day = text.parse::<Date>().is_ok() && text.parse::<jiff::Timestamp>().is_err();
-    if is_day { None } else { when::point_in_time(text, now_ms).ok() }
-}
-
-/// Characters of a day.
-const DAY_CHARS: usize = 10;
-
-/// The first millisecond of a day (`2026-01-31`) in UTC, and that of the next one. `None`: the text is no day.
-pub(crate) fn day(text: &str) -> Option<(i64, i64)> {
-    // A date is also read out of a time without a zone, whose hours would be lost.
-    let date: Date = text.parse().ok().filter(|_| text.len() == DAY_CHARS)?;
-    let start_ms =
-        |date: Date| date.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp().as_millisecond());
-    Some((start_ms(date)?, start_ms(date.tomorrow().ok()?)?))
 }
 
 #[cfg(test)]
@@ -92,8 +90,12 @@ mod tests {
         let day = When::Day { start_ms: 1_700_006_400_000, end_ms: 1_700_092_800_000 };
         assert_eq!(parse("web@2023-11-15"), of("web", day));
         assert_eq!(parse("mail@berlin@2023-11-15"), of("mail@berlin", day));
-        assert_eq!(parse("web@2023-11-14T23:13:20+01:00"), of("web", When::At(NOW_MS)));
-        assert_eq!(parse("web@1d"), of("web", When::At(NOW_MS - 86_400_000)));
+        let at = |ms, span_ms| of("web", When::At { ms, until_ms: ms + span_ms });
+        assert_eq!(parse("web@2023-11-14T23:13:20+01:00"), at(NOW_MS, 1000), "as a list shows it");
+        assert_eq!(parse("web@2023-11-14 22:13:20Z"), at(NOW_MS, 1000));
+        assert_eq!(parse("web@2023-11-14T22:13:20.000Z"), at(NOW_MS, 1), "as it is in JSON");
+        assert_eq!(parse("web@2023-11-14T22:13:20.123Z"), at(NOW_MS + 123, 1));
+        assert_eq!(parse("web@1d"), at(NOW_MS - 86_400_000, 1000));
     }
 
     #[test]

@@ -66,20 +66,24 @@ pub async fn get_backup(
     };
     // Also says which namespace is meant where none is named, and that there is no such VM.
     let latest = known(connection, namespace, LATEST, vm).await?;
-    let (since, until) = match when {
-        When::Latest => return Ok(latest),
-        When::Day { start_ms, end_ms } => (Some(start_ms), end_ms),
-        When::At(ms) => (None, ms.saturating_add(1)),
-    };
-    let (until, namespace) = (timestamp(until), latest.namespace.as_str());
-    let mut parameters = vec![("namespace", namespace), ("vm", vm), ("until", &until), ("page_size", "1")];
-    let since = since.map(timestamp);
+    let Some((since_ms, until_ms)) = when.bounds() else { return Ok(latest) };
+    let (since, until, namespace) = (bound(since_ms), bound(until_ms), latest.namespace.as_str());
+    let mut parameters = vec![("namespace", namespace), ("vm", vm), ("page_size", "1")];
     parameters.extend(since.as_deref().map(|since| ("since", since)));
+    parameters.extend(until.as_deref().map(|until| ("until", until)));
     let page: Keyset<Backup> = connection.api().get(&["backups"], &parameters).await?;
-    match page.items.into_iter().next() {
+    // What is named may be deleted: it is what was asked for, whatever the server made of the question.
+    let is_named = |found: &Backup| found.vm == vm && (since_ms..until_ms).contains(&found.started.unix_ms);
+    match page.items.into_iter().find(is_named) {
         Some(found) => Ok(found),
         None => Err(none_then(&list_backups(connection, namespace, vm, "").await?, vm, when)),
     }
+}
+
+/// A bound of a question, never empty: the server takes that for none. All restore points are after 1970. `None`: too late to
+/// be written, and all are before it.
+fn bound(ms: i64) -> Option<String> {
+    Some(timestamp(ms.max(1))).filter(|text| !text.is_empty())
 }
 
 /// Word for the newest backup of a VM.
@@ -122,9 +126,9 @@ fn none_then(all: &[Backup], vm: &str, when: When) -> ClientError {
     let (what, start_ms) = match when {
         When::Latest => ("at all".to_owned(), 0),
         When::Day { start_ms, .. } => {
-            (format!("of {}", timestamp(start_ms).get(..10).unwrap_or_default()), start_ms)
+            (format!("of {}", timestamp(start_ms.saturating_add(1)).get(..10).unwrap_or_default()), start_ms)
         }
-        When::At(ms) => (format!("of {} or before", timestamp(ms)), ms),
+        When::At { ms, .. } => (format!("of {} or before", timestamp(ms)), ms),
     };
     let before = all.iter().find(|backup| backup.started.unix_ms < start_ms);
     let after = all.iter().rfind(|backup| backup.started.unix_ms >= start_ms);
@@ -207,6 +211,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn no_bound_is_empty() {
+        for ms in [i64::MIN, -86_400_000, 0, 1] {
+            assert_eq!(bound(ms).as_deref(), Some("1970-01-01T00:00:00.001Z"));
+        }
+        assert_eq!(bound(i64::MAX), None);
+    }
+
+    #[test]
     fn where_there_is_none_the_nearest_are_named() {
         let backup = |id: &str, started_ms| Backup {
             id: id.into(),
@@ -220,7 +232,7 @@ mod tests {
         let text = said(&all, of_day(6));
         assert!(text.contains("of 1970-01-07; the nearest are B of 1970-01-05T"), "{text}");
         assert!(text.contains(" and C of 1970-01-10T"), "{text}");
-        let text = said(&all, When::At(5));
+        let text = said(&all, When::At { ms: 5, until_ms: 6 });
         assert!(text.ends_with("the nearest is A of 1970-01-02T00:00:00.000Z"), "{text}");
         assert!(said(&[], of_day(6)).ends_with("it has none in this namespace"));
     }

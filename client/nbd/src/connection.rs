@@ -15,6 +15,8 @@ use crate::wire::{
 
 /// A whole request may take this long: storage that hangs for minutes is told from storage that is gone.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
+/// Deadlines that a flush has: a server may write gigabytes to slow disks before it answers.
+const FLUSH_DEADLINES: u32 = 12;
 /// Time to disconnect from the server.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -204,6 +206,7 @@ impl Connection {
     pub(crate) fn flush(&mut self) -> Result<(), NbdError> {
         self.send(command::FLUSH, 0, 0, 0)?;
         self.stream.flush()?;
+        self.stream.allow(self.timeout * FLUSH_DEADLINES);
         self.done()
     }
 

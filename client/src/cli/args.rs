@@ -358,7 +358,7 @@ pub(super) struct List {
 Examples:
   holdfast restore latest --vm web --to web.raw
   holdfast restore web@2026-11-20 --to web.qcow2       the newest of that day (UTC), as qcow2
-  holdfast restore web@2026-11-20T22:00:00+01:00 --to web.vmdk     the newest not after that time
+  holdfast restore web@2026-11-20T22:00:00+01:00 --to web.vmdk     the newest not after that second
   holdfast restore db@latest --to restored/            all disks, as restored/NAME.raw
   holdfast restore db@latest --to restored/ --format vhdx          all disks, as restored/NAME.vhdx
   holdfast restore 01JQ --disk data --to /dev/vg0/db-data --force
@@ -370,8 +370,8 @@ Examples:
   holdfast restore latest --vm web --to web.raw --keep-going       what can be read of a damaged restore point
 
 A restore point is named by its ID, the beginning of it, 'latest' with --vm, or VM@WHEN: VM@latest, VM@2026-11-20 (the \
-newest of that day, in UTC), VM@2026-11-20T22:00:00Z (the newest not after that time, which needs its zone), or VM@7d (the \
-newest that is 7 days old). It counts when a backup started.
+newest of that day, in UTC), VM@2026-11-20T22:00:00Z (the newest not after that second; a time needs its zone), or VM@7d \
+(the newest that is 7 days old). It counts when a backup started.
 
 A file is written as PATH.holdfast-partial and renamed when it is complete; all data is verified before \
 it is written. Only its owner may read a restored file, unless --mode says otherwise. Files called .qcow2, .vmdk, .vdi, .vhd \

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::disk_args::{BootArgs, Bus};
 use super::readable::{self, Opened, missing};
 use super::{Context, export};
-use crate::child::{PrivateFolder, bound_to_thread};
+use crate::child::{PrivateFolder, bound_to_thread, is_installed};
 use crate::error::ClientError;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -71,9 +71,7 @@ pub(super) async fn run(context: &Context, boot: &BootArgs) -> Result<ExitCode, 
 
 /// Fails unless a program can be started.
 pub(super) fn installed(program: &str, package: &str) -> Result<(), ClientError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    if found { Ok(()) } else { Err(missing(program, package)) }
+    if is_installed(program) { Ok(()) } else { Err(missing(program, package)) }
 }
 
 fn failed(what: &'static str, path: &Path, source: io::Error) -> ClientError {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use holdfast_proto::api::{ChangedPoints, HoldPoints, LockPoints, Time};
+use holdfast_proto::api::{Backup, ChangedPoints, HoldPoints, LockPoints, Time};
 use serde_json::json;
 
 use super::Context;
@@ -11,7 +11,7 @@ use super::delete::counted;
 use super::output::timestamp;
 use crate::cli::ask;
 use crate::error::ClientError;
-use crate::repository::known_names;
+use crate::repository::{get_backup, known_names};
 
 pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, ClientError> {
     let until_ms = match (lock.until, lock.duration) {
@@ -22,11 +22,22 @@ pub(super) async fn lock(context: &Context, lock: &Lock) -> Result<ExitCode, Cli
         }
     };
     let (_, connection, namespace) = context.connect().await?;
-    let ids = known_names(&connection, &namespace, &lock.backups, &lock.vm).await?;
-    if ask::is_asked(context.output, lock.yes) {
-        let (what, until) = (ids.join(", "), timestamp(until_ms));
+    let ids = if ask::is_asked(context.output, lock.yes) {
+        let mut points = Vec::with_capacity(lock.backups.len());
+        for name in &lock.backups {
+            points.push(get_backup(&connection, &namespace, name, &lock.vm).await?);
+        }
+        let shown = |point: &Backup| {
+            format!("{} ({} of {} UTC)", point.id, point.vm, timestamp(point.started.unix_ms))
+        };
+        let what = points.iter().map(shown).collect::<Vec<_>>().join(", ");
+        let until = timestamp(until_ms);
         ask::confirm(&format!("Lock {what} until {until} UTC? No one can undo that."))?;
-    }
+        // Those that were shown, whatever came since.
+        points.into_iter().map(|point| point.id).collect()
+    } else {
+        known_names(&connection, &namespace, &lock.backups, &lock.vm).await?
+    };
     // One that is too late to be written is too late for the server as well.
     let until = jiff::Timestamp::from_millisecond(until_ms).unwrap_or(jiff::Timestamp::MAX).to_string();
     let wanted = LockPoints { ids, namespace: Some(namespace), vm: lock.vm.clone(), until };

@@ -54,13 +54,15 @@ pub(super) async fn read_all(
     context: &Context,
     reader: &Reader,
     tasks: Vec<Task>,
-    target: impl Fn(&Task) -> Result<Arc<dyn Target>, ClientError>,
+    target: impl Fn(&Task) -> Result<Arc<dyn Target>, ClientError> + Send + Sync + 'static,
 ) -> Result<Vec<Outcome>, ClientError> {
     let mut outcomes = Vec::new();
     let mut before_bytes = 0;
+    let target = Arc::new(target);
     for task in tasks {
         tracing::info!(backup = task.disk.backup_id, disk = task.disk.disk, "reading a disk back");
-        let result = match target(&task) {
+        let (task, opened) = open(&target, task).await?;
+        let result = match opened {
             Ok(target) => {
                 reader.read_disk(&task.disk, target, &task.salvage, before_bytes, &context.cancel).await
             }
@@ -91,6 +93,23 @@ pub(super) async fn read_all(
         before_bytes += task.disk.size_bytes;
     }
     Ok(outcomes)
+}
+
+/// Opens the target of a disk on a thread that may block: QEMU may have to start, or a server to be reached.
+async fn open<F>(
+    target: &Arc<F>,
+    task: Task,
+) -> Result<(Task, Result<Arc<dyn Target>, ClientError>), ClientError>
+where
+    F: Fn(&Task) -> Result<Arc<dyn Target>, ClientError> + Send + Sync + 'static,
+{
+    let target = Arc::clone(target);
+    let work = move || {
+        let opened = target(&task);
+        (task, opened)
+    };
+    let cut_short = ClientError::Internal("opening the target was cut short");
+    tokio::task::spawn_blocking(work).await.map_err(|_| cut_short)
 }
 
 /// A command that reads disks back, as its last words name it.

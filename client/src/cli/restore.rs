@@ -15,7 +15,9 @@ use super::reading::{Outcome, Task, Words, disks, finish, read_all};
 use super::thaw::{self, Thawed};
 use crate::error::ClientError;
 use crate::repository::get_backup;
-use crate::restore::target::{ExportTarget, FileOptions, PipeTarget, Target, make_folder, open};
+use crate::restore::target::{
+    ExportTarget, FileOptions, PipeTarget, Target, check_possible, make_folder, open,
+};
 use crate::restore::{DiskOfBackup, MAP_SUFFIX, OnDamage, Reader, Salvage, check_free};
 use crate::source::Format;
 
@@ -30,6 +32,7 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let backup = get_backup(&connection, &namespace, &restore.backup, &restore.vm).await?;
     let destination = Destination::of(restore)?;
     let tasks = choose(&backup, restore, destination)?;
+    make_ready(restore, destination, &tasks)?;
     let names = tasks.iter().map(|task| task.disk.disk.clone()).collect();
     let disks = (names, restore.disk.as_deref());
     let thawing = (&restore.thawing, restore.reading.retry_for);
@@ -44,12 +47,9 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
         Destination::Folder(format) | Destination::Path(format) => (format, skips(restore)),
         Destination::Stdout => (Format::Raw, false),
     };
-    if matches!(destination, Destination::Folder(_)) {
-        make_folder(&restore.to)?;
-    }
     let options =
         FileOptions { force: restore.force, sync: !restore.no_sync, mode: restore.mode, format, in_place };
-    let target = |task: &Task| -> Result<Arc<dyn Target>, ClientError> {
+    let target = move |task: &Task| -> Result<Arc<dyn Target>, ClientError> {
         match &task.place {
             None => Ok(Arc::new(PipeTarget::new(std::io::stdout()))),
             Some(path) => open(path, task.disk.size_bytes, options).map(Arc::from),
@@ -67,6 +67,18 @@ pub(super) async fn run(context: &Context, restore: &Restore) -> Result<ExitCode
     let lacking = if restore.disk.is_none() { backup.missing_disks.as_slice() } else { &[] };
     let words = Words { done: "Restored", proof: "all data verified", lacking, to_stdout };
     finish(context.output, &words, &backup, &reader, outcomes, begun)
+}
+
+/// Finds out what would be in the way, before anything is thawed or read; makes the folder to restore to.
+fn make_ready(restore: &Restore, destination: Destination, tasks: &[Task]) -> Result<(), ClientError> {
+    let (Destination::Folder(format) | Destination::Path(format)) = destination else { return Ok(()) };
+    for (task, path) in tasks.iter().filter_map(|task| Some((task, task.place.as_ref()?))) {
+        check_possible(path, format, task.disk.size_bytes)?;
+    }
+    if matches!(destination, Destination::Folder(_)) {
+        make_folder(&restore.to, !restore.no_sync)?;
+    }
+    Ok(())
 }
 
 fn usage(text: String) -> ClientError {
@@ -186,6 +198,13 @@ fn choose(backup: &Backup, restore: &Restore, destination: Destination) -> Resul
     for path in tasks.iter().filter_map(|task| task.place.as_ref()) {
         if !restore.force && (ExportTarget::is_address(path) || path.exists()) {
             return Err(ClientError::Exists(path.clone()));
+        }
+        let is_in_folder = matches!(destination, Destination::Folder(_));
+        if is_in_folder && path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(usage(format!(
+                "{} is no file, and a folder gets files: name a device with --disk and --to, or remove what is there",
+                path.display()
+            )));
         }
     }
     Ok(tasks)

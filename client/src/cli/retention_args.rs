@@ -350,7 +350,7 @@ fn until(text: &str) -> Result<i64, String> {
     if let Ok(at) = text.parse::<jiff::Timestamp>() {
         return Ok(at.as_millisecond());
     }
-    let end = crate::point_name::day(text).map(|(_, end_ms)| end_ms);
+    let end = holdfast_proto::when::day(text).map(|(_, end_ms)| end_ms);
     end.ok_or_else(|| format!("{text:?} is not a time; write 2027-12-31 or 2027-12-31T12:00:00Z"))
 }
 

@@ -12,6 +12,9 @@
 //! 0x00004000  0x00001000  -
 //! 0x00005000  0x000FB000  +
 //! ```
+//!
+//! A map is there before the image that lacks this data gets its name. The one that tells of an older image is kept until then,
+//! with `.before` added to its name: a crash in between leaves it there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -80,19 +83,49 @@ fn is_map(path: &Path) -> bool {
         && start == TITLE.as_bytes()
 }
 
-/// Writes the map, durably: it must be there before a target with holes in its data gets its name. Without bad
-/// ranges a map that an earlier attempt left is removed.
-pub(super) fn write(path: &Path, disk: &DiskOfBackup, bad: &[BadRange]) -> Result<(), ClientError> {
-    if bad.is_empty() {
-        if is_map(path) {
-            std::fs::remove_file(path).map_err(failed(path))?;
+/// Suffix added to the name of a map while it is not known yet whether the next one counts.
+const BEFORE_SUFFIX: &str = ".before";
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Removes a map that an earlier attempt left: nothing is bad now.
+pub(super) fn remove(path: &Path) -> Result<(), ClientError> {
+    if is_map(path) { std::fs::remove_file(path).map_err(failed(path)) } else { Ok(()) }
+}
+
+/// A map that was written; [`Written::settle`] says whether it counts.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Written {
+    path: PathBuf,
+    /// Name of what was there before.
+    before: Option<PathBuf>,
+}
+
+impl Written {
+    /// Keeps the map, or puts back what was there before, if there was anything.
+    pub(super) fn settle(&self, put_back: bool) {
+        let Some(before) = &self.before else { return };
+        let settled =
+            if put_back { std::fs::rename(before, &self.path) } else { std::fs::remove_file(before) };
+        if let Err(error) = settled {
+            tracing::warn!(%error, path = %before.display(), "an older map of bad ranges stays under this name");
         }
-        return Ok(());
     }
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(super::target::PARTIAL_SUFFIX);
-    let partial = PathBuf::from(partial);
-    let written = (|| {
+}
+
+/// Writes the map, durably: it must be there before a target with holes in its data gets its name.
+pub(super) fn write(path: &Path, disk: &DiskOfBackup, bad: &[BadRange]) -> Result<Written, ClientError> {
+    let partial = with_suffix(path, super::target::PARTIAL_SUFFIX);
+    // Where it is a folder, renaming tells.
+    let is_there = path.symlink_metadata().is_ok_and(|found| !found.is_dir());
+    let before = is_there.then(|| with_suffix(path, BEFORE_SUFFIX));
+    let written = Written { path: path.to_owned(), before };
+    let done = (|| {
         match std::fs::remove_file(&partial) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -100,11 +133,19 @@ pub(super) fn write(path: &Path, disk: &DiskOfBackup, bad: &[BadRange]) -> Resul
         let mut file = OpenOptions::new().write(true).create_new(true).open(&partial)?;
         file.write_all(text(disk, bad).as_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&partial, path)?;
+        if let Some(before) = &written.before {
+            std::fs::rename(path, before)?;
+        }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        let folder = folder.unwrap_or(Path::new("."));
+        let renamed = std::fs::rename(&partial, path).and_then(|()| File::open(folder)?.sync_all());
+        if renamed.is_err() {
+            written.settle(true);
+        }
+        renamed
     })();
-    written.map_err(failed(path))
+    done.map_err(failed(path))?;
+    Ok(written)
 }
 
 #[cfg(test)]
@@ -164,14 +205,31 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("root.raw.bad-ranges");
         check_free(&path, false).unwrap();
-        write(&path, &disk(), &bad()).unwrap();
+        write(&path, &disk(), &bad()).unwrap().settle(false);
         check_free(&path, false).unwrap();
-        write(&path, &disk(), &[]).unwrap();
+        remove(&path).unwrap();
         assert!(!path.exists(), "it says nothing of this restore");
         std::fs::write(&path, "theirs").unwrap();
         assert!(matches!(check_free(&path, false), Err(ClientError::Exists(_))));
-        write(&path, &disk(), &[]).unwrap();
+        remove(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
         check_free(&path, true).unwrap();
+    }
+
+    #[test]
+    fn the_map_of_an_image_that_stays_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("root.raw.bad-ranges");
+        let read = || std::fs::read_to_string(&path).unwrap();
+        write(&path, &disk(), &bad()).unwrap().settle(true);
+        let older = read();
+        let other = DiskOfBackup { backup_id: "02B".into(), ..disk() };
+        for put_back in [true, false] {
+            let written = write(&path, &other, &bad()).unwrap();
+            assert_eq!(read(), text(&other, &bad()), "before the image has its name");
+            written.settle(put_back);
+            assert_eq!(read(), if put_back { older.clone() } else { text(&other, &bad()) });
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        }
     }
 }

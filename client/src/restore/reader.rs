@@ -168,7 +168,8 @@ fn leaving(target: &dyn Target, error: ClientError) -> ClientError {
     }
 }
 
-/// Writes the map of bad ranges, then finishes the target: one that lacks data must not get its name without the map.
+/// Writes the map of bad ranges, then finishes the target: one that lacks data must not get its name without the map. Where that
+/// fails, what is there still has the map that it had.
 async fn complete(
     disk: &DiskOfBackup,
     target: Arc<dyn Target>,
@@ -177,9 +178,68 @@ async fn complete(
 ) -> Result<(), ClientError> {
     let disk = disk.clone();
     let work = move || {
-        map.map_or(Ok(()), |path| bad_map::write(&path, &disk, &bad))?;
-        target.finish()
+        let Some(path) = map else { return target.finish() };
+        if bad.is_empty() {
+            target.finish()?;
+            return bad_map::remove(&path);
+        }
+        let written = bad_map::write(&path, &disk, &bad)?;
+        let finished = target.finish();
+        written.settle(finished.is_err() && target.is_untouched());
+        finished
     };
     let cut_short = ClientError::Internal("finishing the target was cut short");
     tokio::task::spawn_blocking(work).await.map_err(|_| cut_short)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::NullTarget;
+    use super::*;
+
+    /// Cannot be finished.
+    struct Failing {
+        untouched: bool,
+    }
+
+    impl Target for Failing {
+        fn write_at(&self, _: u64, _: &[u8]) -> Result<(), ClientError> {
+            Ok(())
+        }
+
+        fn zero(&self, _: u64, _: u64) -> Result<(), ClientError> {
+            Ok(())
+        }
+
+        fn is_untouched(&self) -> bool {
+            self.untouched
+        }
+
+        fn finish(&self) -> Result<(), ClientError> {
+            Err(ClientError::Internal("a test"))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_older_image_that_stays_keeps_its_map() {
+        let folder = tempfile::tempdir().unwrap();
+        let map = folder.path().join("root.raw.bad-ranges");
+        let read = || std::fs::read_to_string(&map).unwrap();
+        let disk = |id: &str| DiskOfBackup { backup_id: id.into(), disk: "root".into(), size_bytes: 1 << 20 };
+        let bad = || vec![BadRange { offset: 0, len: 4096, reason: "rot".into(), container: "".into() }];
+        let at = Some(map.clone());
+        complete(&disk("01A"), Arc::new(NullTarget), at.clone(), bad()).await.unwrap();
+        let older = read();
+        for bad in [Vec::new(), bad()] {
+            let target = Arc::new(Failing { untouched: true });
+            complete(&disk("02B"), target, at.clone(), bad).await.unwrap_err();
+            assert_eq!(read(), older);
+        }
+        // What is partly written has the new one.
+        let target = Arc::new(Failing { untouched: false });
+        complete(&disk("02B"), target, at.clone(), bad()).await.unwrap_err();
+        assert!(read().contains("02B"), "{}", read());
+        complete(&disk("03C"), Arc::new(NullTarget), at, Vec::new()).await.unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }

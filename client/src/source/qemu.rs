@@ -4,7 +4,9 @@
 //! It ends with us, however we end: it exits when its last client is gone, and the kernel ends it with the thread that
 //! started it.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 use super::Format;
-use crate::child::{PrivateFolder, bound_to_thread, without_environment};
+use crate::child::{PrivateFolder, bound_to_thread, is_installed, without_environment};
 
 /// The program.
 const PROGRAM: &str = "qemu-nbd";
@@ -53,34 +55,43 @@ struct Stderr {
 /// is cut off. Leaks do no harm, and some formats cannot be checked.
 ///
 /// # Errors
-/// [`io::ErrorKind::NotFound`] only when the program is not installed; [`io::ErrorKind::InvalidData`] with what it found.
+/// [`io::ErrorKind::NotFound`] only when the program is not installed; [`io::ErrorKind::InvalidData`] with what it found; any
+/// other with why it could not look.
 pub(crate) fn check(node: &Value) -> io::Result<()> {
+    const DAMAGED: i32 = 2;
     const LEAKS: i32 = 3;
     const CANNOT_BE_CHECKED: i32 = 63;
     let mut image = node;
     while image.is_object() {
         let done = bare(IMG).args(["check", "-q"]).arg(format!("json:{image}")).output()?;
-        if !matches!(done.status.code(), Some(0 | LEAKS | CANNOT_BE_CHECKED)) {
-            let said = tail([done.stderr, done.stdout].concat().as_slice());
-            let kind = io::ErrorKind::InvalidData;
-            return Err(io::Error::new(
-                kind,
-                format!("the image is damaged or cut off ({IMG} check): {said}"),
-            ));
+        let said = || tail([done.stderr.as_slice(), done.stdout.as_slice()].concat().as_slice());
+        match done.status.code() {
+            Some(0 | LEAKS | CANNOT_BE_CHECKED) => {}
+            Some(DAMAGED) => {
+                let message = format!("the image is damaged or cut off ({IMG} check): {}", said());
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            }
+            _ => {
+                let message = format!("{IMG} check could not be completed ({}): {}", done.status, said());
+                return Err(io::Error::other(message));
+            }
         }
         image = image.get("backing").unwrap_or(&Value::Null);
     }
     Ok(())
 }
 
-/// Makes an empty image of a disk of `size_bytes` in a file that exists, and returns how QEMU is to open it. QEMU counts in
-/// sectors of 512 bytes, and for VHDX in larger units: the disk in it may be longer.
+/// The name under which a child of ours opens this very file, whatever the path leads to by then. For as long as it is open.
+pub(crate) fn name_of(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
+}
+
+/// Makes an empty image of a disk of `size_bytes` in the file that [`name_of`] names, and returns how QEMU is to open it. QEMU
+/// counts in sectors of 512 bytes, and for VHDX in larger units: the disk in it may be longer.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] only when the program is not installed; otherwise with what it said.
-pub(crate) fn create(path: &Path, format: Format, size_bytes: u64) -> io::Result<Value> {
-    let path = std::path::absolute(path)?;
-    let name = path.to_str().ok_or_else(|| io::Error::other("QEMU takes no path that is not UTF-8"))?;
+pub(crate) fn create(name: &str, format: Format, size_bytes: u64) -> io::Result<Value> {
     let mut command = bare(IMG);
     command.args(["create", "-q", "-f", format.word()]);
     if format == Format::Vpc {
@@ -96,10 +107,17 @@ pub(crate) fn create(path: &Path, format: Format, size_bytes: u64) -> io::Result
     Ok(json!({ "driver": format.word(), "file": file }))
 }
 
-/// A program that sees nothing of our environment, in which tokens and keys are.
+/// Names a program that cannot be started, if there is one: both of them are needed to write an image.
+pub(crate) fn missing() -> Option<&'static str> {
+    [IMG, PROGRAM].into_iter().find(|&program| !is_installed(program))
+}
+
+/// A program that sees nothing of our environment, in which tokens and keys are, and ends with the thread that starts it.
 fn bare(program: &str) -> Command {
     let mut command = Command::new(program);
-    without_environment(&mut command).stdin(Stdio::null());
+    // A terminal's Ctrl-C is for us: what is under way may still be ended in order.
+    without_environment(&mut command).stdin(Stdio::null()).process_group(0);
+    bound_to_thread(&mut command);
     command
 }
 
@@ -147,9 +165,7 @@ impl QemuNbd {
 
     /// The kernel ties a child to the thread that starts it, so a thread of its own does, and lives as long.
     fn start(mut command: Command) -> io::Result<Self> {
-        // A terminal's Ctrl-C is for us: what is under way may still be ended in order.
-        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::piped());
-        bound_to_thread(&mut command);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         let stderr = Arc::new(Stderr::default());
         let (sender, receiver) = mpsc::channel();
         let collected = Arc::clone(&stderr);

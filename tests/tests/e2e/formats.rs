@@ -148,6 +148,14 @@ fn an_image_that_cannot_be_finished_leaves_nothing() {
     ran(&format!("{real}; {spoil}; exit 0")).fails(1, &["closing", "qemu-img check"]);
     assert_eq!(names(&folder), Vec::<String>::new());
 
+    // One whose name was made to lead elsewhere while it was written: it is not followed.
+    let victim = site.folder.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let swap = format!("ln -sf {} {}", victim.display(), partial.display());
+    ran(&swap).fails(1, &["another process replaced", "guest.qcow2.holdfast-partial"]);
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    fs::remove_file(&partial).unwrap();
+
     // One that is killed in the middle: what comes from the server stops there.
     let noise = Disk::of_noise(site.folder.path().join("noise.raw"), 5, 24 << 20);
     agent.back_up("noise", &[noise.arg()]);
@@ -230,6 +238,10 @@ fn a_restore_point_is_named_by_its_vm_and_a_time_and_all_its_disks_go_to_a_folde
     assert_eq!(verified(&format!("web@site@{today}")), *new, "the newest of the day");
     assert_eq!(verified("web@site@0s"), *new);
     let fails = |name: &str, code, words: &[&str]| drop(agent.run(&["verify", name]).fails(code, words));
+    // To the second, as a list shows it: at least the one whose second it is.
+    let (_, newest_at) = &points[1];
+    assert_eq!(verified(&format!("web@site@{}Z", &newest_at[..19])), *new, "not after that second");
+    fails("web@site@1969-12-31", 1, &["no restore point of 1969-12-31", old]);
     fails("web@site@1999-12-31", 1, &["no restore point of 1999-12-31", old]);
     fails("web@site@1999-12-31T12:00:00Z", 1, &["or before", old]);
     fails("web@site@2026-11-20T12:00:00", 2, &["is no time", "with its zone"]);
@@ -255,6 +267,10 @@ fn a_restore_point_is_named_by_its_vm_and_a_time_and_all_its_disks_go_to_a_folde
     agent.run(&partly).fails(3, &["Restored 1 of 2 disks", "not whole: root"]);
     data.assert_same(&to.join("data.raw"));
     assert!(!to.join("root.raw").exists());
+    // What a link in the folder leads to is no file: nothing is written to it, nor to the others.
+    fs::remove_dir(to.join("root.raw.holdfast-partial")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", to.join("root.raw")).unwrap();
+    agent.run(&partly).fails(2, &["root.raw is no file", "--disk"]);
 
     agent.run(&["hold", &format!("web@site@{at}"), "--reason", "a test"]).ok();
     agent.run(&["delete", &format!("web@site@{at}"), "--yes"]).fails(4, &["held"]);

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::lock::{in_use, leads_to, lock};
 use super::output::Output;
-use super::{FileOptions, MODE_DEFAULT, Target, assert_within, close, failed};
+use super::{FileOptions, MODE_DEFAULT, Target, assert_within, close, failed, sync_parent};
 use crate::error::ClientError;
 
 /// Suffix of files that are not complete.
@@ -56,6 +56,11 @@ impl FileTarget {
         &self.partial
     }
 
+    /// The file itself, which may be read as well.
+    pub(super) fn file(&self) -> &File {
+        &self.output.file
+    }
+
     /// Renames; without `force` never over something that exists.
     fn rename(&self) -> Result<(), ClientError> {
         let wrong = failed("renaming into", &self.path);
@@ -85,7 +90,10 @@ fn create_partial(partial: &Path) -> Result<File, ClientError> {
     for _ in 0..ATTEMPTS {
         remove_leftover(partial)?;
         // A new file, never one that another user has put there: it would be theirs to read, or a link.
-        let file = match OpenOptions::new().write(true).create_new(true).mode(MODE_DEFAULT).open(partial) {
+        let mut options = OpenOptions::new();
+        // Who makes an image of it reads it, too.
+        options.read(true).write(true).create_new(true).mode(MODE_DEFAULT);
+        let file = match options.open(partial) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             created => created.map_err(&wrong)?,
         };
@@ -158,6 +166,10 @@ impl Target for FileTarget {
         Some("nothing of it was kept".to_owned())
     }
 
+    fn is_untouched(&self) -> bool {
+        !self.done.load(Ordering::Relaxed)
+    }
+
     fn finish(&self) -> Result<(), ClientError> {
         let permissions = Permissions::from_mode(self.options.mode);
         self.output
@@ -172,9 +184,7 @@ impl Target for FileTarget {
         self.rename()?;
         self.done.store(true, Ordering::Relaxed);
         if self.options.sync {
-            let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new("."));
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("flushing", folder))?;
+            sync_parent(&self.path)?;
         }
         Ok(())
     }

@@ -10,6 +10,10 @@ use rustix::io::Errno;
 
 use super::failed;
 use crate::error::ClientError;
+use crate::pool::{NFS, file_system};
+
+/// File systems that make of a lock of a whole file one of its bytes, which those of another program collide with: NFS, SMB.
+const LOCK_BYTES: [u64; 3] = [NFS, 0xFF53_4D42, 0xFE53_4D42];
 
 /// Locks an open file for as long as it is open.
 ///
@@ -20,6 +24,14 @@ pub(super) fn lock(file: &File, path: &Path) -> Result<(), ClientError> {
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         Ok(()) | Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
         Err(error) => Err(failed("locking", path)(error.into())),
+    }
+}
+
+/// Leaves a locked file to a program that locks it itself, where our lock would keep it from that.
+pub(super) fn leave_to_another(file: &File) {
+    if file_system(file).is_some_and(|kind| LOCK_BYTES.contains(&kind)) {
+        // If it stays locked, that program says so.
+        let _ = flock(file, FlockOperation::Unlock);
     }
 }
 

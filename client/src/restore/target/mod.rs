@@ -25,7 +25,7 @@ use crate::error::ClientError;
 pub use device::DeviceTarget;
 pub use export::ExportTarget;
 pub use file::{FileTarget, PARTIAL_SUFFIX};
-pub use image::ImageTarget;
+pub use image::{ImageTarget, check_possible};
 pub use null::NullTarget;
 pub use open::{make_folder, open};
 pub use options::{FileOptions, MODE_DEFAULT};
@@ -71,6 +71,11 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// Returns true if what was at the path before is still there, as it was.
+    fn is_untouched(&self) -> bool {
+        false
+    }
+
     /// The disk is complete: makes it durable, and visible under its name.
     ///
     /// # Errors
@@ -80,6 +85,13 @@ pub trait Target: Send + Sync {
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> ClientError {
     move |source| ClientError::File { what, path: path.to_owned(), source }
+}
+
+/// Makes a new name durable.
+fn sync_parent(path: &Path) -> Result<(), ClientError> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("flushing", folder))
 }
 
 /// Tells what closing a file would: some file systems say only then that what was written has no room.

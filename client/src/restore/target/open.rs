@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use super::{DeviceTarget, ExportTarget, FileOptions, FileTarget, ImageTarget, Target, failed};
+use super::{DeviceTarget, ExportTarget, FileOptions, FileTarget, ImageTarget, Target, failed, sync_parent};
 use crate::error::ClientError;
 use crate::source::Format;
 
@@ -21,6 +21,10 @@ pub fn open(path: &Path, size_bytes: u64, options: FileOptions) -> Result<Box<dy
     match found {
         _ if !options.force && (is_address || found.is_some()) => Err(ClientError::Exists(path.to_owned())),
         None if is_address => Ok(Box::new(ExportTarget::connect(path, size_bytes)?)),
+        // Its name may have been that of a file, or led to one, when the format was chosen.
+        Some(kind) if kind.is_block_device() && options.format != Format::Raw => {
+            refused("it is a block device, which gets the bytes of the disk: an image is for a file")
+        }
         Some(kind) if kind.is_block_device() => Ok(Box::new(DeviceTarget::open(path, size_bytes)?)),
         Some(kind) if !kind.is_file() => refused("it is neither a regular file nor a block device"),
         Some(_) if options.in_place && options.format == Format::Raw => {
@@ -40,10 +44,14 @@ fn existing(path: &Path) -> Result<Option<std::fs::FileType>, ClientError> {
     }
 }
 
-/// Makes a folder to restore to, unless there is one.
+/// Makes a folder to restore to, unless there is one; with `sync` durably.
 ///
 /// # Errors
 /// [`ClientError::File`].
-pub fn make_folder(path: &Path) -> Result<(), ClientError> {
-    if path.is_dir() { Ok(()) } else { std::fs::create_dir(path).map_err(failed("making", path)) }
+pub fn make_folder(path: &Path, sync: bool) -> Result<(), ClientError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir(path).map_err(failed("making", path))?;
+    if sync { sync_parent(path) } else { Ok(()) }
 }
