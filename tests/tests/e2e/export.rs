@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use holdfast_tests::agent::Agent;
 use holdfast_tests::proxy::Proxy;
-use holdfast_tests::repository::{Class, containers_of};
+use holdfast_tests::repository::{Class, Container, containers_of};
 use holdfast_tests::{Disk, Server, tools, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -144,11 +144,14 @@ fn an_export_survives_its_server_and_names_what_it_cannot_read() {
         disk.assert_same(Path::new(copy));
     }
     export.end();
-    // Damage fails the reads that need the data, and no other.
-    for container in containers_of(server.data_dir(), Class::Data).into_iter().take(1) {
-        container.flip_bit(container.len / 2);
-    }
-    let export = Export::start(&server.agent(), "vm", folder.path(), &[]);
+    // Damage fails the reads that need the data, and no other. The server has in memory what was read before, and nothing else.
+    let read = containers_of(server.data_dir(), Class::Data);
+    let hurt = Disk::of_noise(folder.path().join("hurt.raw"), 5, 40 << 20);
+    server.agent().back_up("hurt", &[&format!("disk={}", hurt.arg())]);
+    let is_new = |container: &Container| read.iter().all(|known| known.path != container.path);
+    let container = containers_of(server.data_dir(), Class::Data).into_iter().find(is_new).unwrap();
+    container.flip_bit(container.len / 2);
+    let export = Export::start(&server.agent(), "hurt", folder.path(), &[]);
     let Some(qemu_io) = tools::find("qemu-io") else { return };
     let mut lost = 0;
     for at in 0..40 {
@@ -177,13 +180,13 @@ fn a_namespace_with_a_key_is_read_with_it_and_a_deleted_restore_point_is_an_erro
     export.end();
     // Deleted before it is read.
     let export = Export::start(&scene.agent, "vm", scene.folder.path(), &key);
-    let id = scene.run(&["list", "--vm", "vm", "--json"]).ok().summary()["backups"][0]["id"].clone();
-    scene.run(&["delete", id.as_str().unwrap(), "--vm", "vm", "--yes"]).ok();
+    let id = scene.points("vm").remove(0);
+    scene.run(&["delete", &id, "--vm", "vm", "--yes"]).ok();
     let (same, said) =
         tools::run(&qemu_img, &["compare", "-f", "raw", "-F", "raw", disk.arg(), &export.uri("")]);
     assert!(!same, "{said}");
     let log = std::fs::read_to_string(scene.folder.path().join("export.log")).unwrap();
-    assert!(log.contains("reads of a disk failed") && log.contains(id.as_str().unwrap()), "{log}");
+    assert!(log.contains("reads of a disk failed") && log.contains(&id), "{log}");
 }
 
 /// A boot sector that prints a marker on the first serial port, in the machine's 16-bit code, and halts.

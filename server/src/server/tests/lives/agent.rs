@@ -62,6 +62,8 @@ pub(super) fn back_up(
         disks: vec![v1::DiskSpec { name: "sda".into(), size_bytes: bytes_of(disk.len()) }],
         client_host: "test".into(),
         missing_disks: if is_partial { vec!["sdb".into()] } else { Vec::new() },
+        // The disk that was missing is not in the next run.
+        accept_change: true,
         ..v1::StartRequest::default()
     };
     let starter = Starter {
