@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_engine::catalog::{Catalog, TaskKind, TaskRecord};
-use holdfast_engine::clock::{Clock, SystemClock};
+use holdfast_engine::clock::Clock;
 use holdfast_engine::ids::TokenId;
 use holdfast_engine::{Engine, Moving};
 use holdfast_proto::ErrorCode;
@@ -85,9 +85,9 @@ impl App {
         beside: Beside,
         settings: &Settings,
         addresses: Addresses,
+        clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, ServiceError> {
         let Beside { encryption, tiers } = beside;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let lookups = Lookups::start().map_err(|error| {
             ServiceError::new(ErrorCode::Internal, format!("cannot start threads: {error}"))
         })?;

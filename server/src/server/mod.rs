@@ -136,7 +136,7 @@ impl Server {
         let fingerprint = identity.fingerprint.to_string();
         let advertised = settings.advertised(grpc_address);
         let addresses = Addresses { grpc: grpc_address, advertised, http: http_address, certificate };
-        let app = App::new(engine, beside, settings, addresses)?;
+        let app = App::new(engine, beside, settings, addresses, clock)?;
         tracing::info!(budget = %app.budget, "memory");
         for (name, listener) in [("grpc", &grpc_listener), ("http", &http_listener)] {
             app.metrics.watch(name, listener.traffic());

@@ -32,7 +32,8 @@ pub(super) struct Attempt {
 
 /// Noise, the same for the same number.
 fn block(number: u64) -> Vec<u8> {
-    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    // Far apart: from neighbours by the step below, a block would be the one before it, a word further on.
+    let mut state = number.wrapping_mul(0xD6E8_FEB8_6659_FD93);
     let mut bytes = Vec::with_capacity(BLOCK);
     while bytes.len() < BLOCK {
         state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -14,6 +14,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use holdfast_engine::catalog::ScheduleRecord;
 use holdfast_engine::clock::ManualClock;
 use holdfast_engine::ids::{BackupId, NamespaceId};
 use holdfast_engine::{Budget, Engine, Job as _, ReclaimControl, ReclaimOptions};
@@ -67,6 +68,20 @@ impl Life {
         let folder = tempfile::tempdir().unwrap();
         let server = start_at(folder.path(), Arc::<ManualClock>::clone(&clock), |_| {}).await.unwrap();
         let fixture = Fixture { folder, server };
+        // Nothing happens but what the model does.
+        let tasks = &fixture.server.app().tasks;
+        for schedule in tasks.schedules().unwrap() {
+            let record = ScheduleRecord {
+                kind: schedule.kind,
+                expression: schedule.expression,
+                time_zone: schedule.time_zone,
+                options: schedule.options,
+                enabled: false,
+                who: "test".into(),
+                updated_ms: 0,
+            };
+            tasks.set_schedule(record).unwrap();
+        }
         let token = fixture.admin_token();
         let namespace = fixture.catalog().namespace_by_name("default").unwrap().unwrap().id;
         let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9) + 1);
