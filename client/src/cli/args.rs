@@ -268,7 +268,7 @@ Examples:
 Disks are raw files (holes in sparse files are not read), block devices, images (qcow2, VMDK, VDI, VHD and VHDX, read by \
 qemu-nbd of the package qemu-utils), or exports of an NBD server: nbd://HOST[:PORT]/EXPORT, nbd+unix:///EXPORT?socket=PATH, and \
 with TLS nbds://HOST/EXPORT?tls-certificates=FOLDER. If a disk is in use, back up \
-a snapshot of it: an image file that is written to while it is read causes a warning. The next backup reads the disk \
+a snapshot of it: a raw file that is written to while it is read causes a warning, an image fails the backup. The next backup reads the disk \
 again, but chunks and sends only what has changed, and a share of the rest that is due each day, as a check (see \
 --reread for all of it). If some of several disks cannot be read, the others are backed up \
 and the exit code is 3.")]

@@ -150,6 +150,7 @@ fn arguments(
     let (accelerator, processor) = if fast { ("kvm", "host") } else { ("tcg", "max") };
     let mut all: Vec<OsString> = Vec::new();
     let mut add = |argument: &str, value: &str| all.extend([argument.into(), value.into()]);
+    add("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny");
     add("-machine", "q35");
     add("-accel", accelerator);
     add("-cpu", processor);
@@ -191,6 +192,11 @@ fn escaped(path: &Path) -> String {
 async fn machine(context: &Context, arguments: Vec<OsString>) -> Result<Option<ExitStatus>, ClientError> {
     let mut command = Command::new(QEMU);
     command.args(arguments);
+    // It runs a guest that may be hostile: tokens and keys are in ours.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"HOLDFAST_"))
+    {
+        command.env_remove(name);
+    }
     if !io::stdin().is_terminal() {
         command.stdin(Stdio::null());
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use holdfast_nbd::{Exports, Listener, Place, Server};
-use holdfast_proto::details::bytes;
+use holdfast_proto::details::{bytes, shell_word};
 use serde_json::json;
 
 use super::Context;
@@ -26,11 +26,11 @@ pub(super) async fn run(context: &Context, export: &ExportArgs) -> Result<ExitCo
     for (name, size_bytes) in &sizes {
         let uri = server.uri(if only { "" } else { name }).map_err(|error| failed(&export.listen, error))?;
         lines.push(format!(
-            "Disk {name} of {} ({}), {}, read-only: {uri}\n  nbdinfo '{uri}'\n  qemu-img convert -O qcow2 '{uri}' {}.qcow2",
+            "Disk {name} of {} ({}), {}, read-only: {uri}\n  nbdinfo '{uri}'\n  qemu-img convert -f raw -O qcow2 '{uri}' {}",
             backup.vm,
             backup.id,
             bytes(*size_bytes),
-            name.replace('/', "-"),
+            shell_word(&format!("{}.qcow2", name.replace('/', "-"))),
         ));
         exports.push(json!({ "disk": name, "size_bytes": size_bytes, "uri": uri }));
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use holdfast_proto::details::escape_line;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde_json::json;
 
 use super::Context;
@@ -17,6 +19,7 @@ use super::disk_args::{FilesArgs, FilesCommand, Readable};
 use super::guestfish::{Guest, PACKAGE, PROGRAM};
 use super::readable;
 use crate::error::ClientError;
+use crate::restore::target::PARTIAL_SUFFIX;
 
 /// Bytes of names that one folder may have: some 10⁷ of them.
 const NAMES_MAX_BYTES: usize = 256 << 20;
@@ -159,44 +162,69 @@ fn archive(guest: &Guest, place: &Place, target: &mut Target) -> Result<u64, Cli
     Ok(written)
 }
 
-/// A file that must not be there before; removed unless it is completed.
+/// A file that must not be there before, and has its name when it is complete; or standard output.
 struct Target {
-    file: Box<dyn io::Write + Send>,
+    file: Option<File>,
     path: PathBuf,
-    done: bool,
+    partial: PathBuf,
 }
 
 impl Target {
     fn create(path: &Path) -> Result<Self, ClientError> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(PARTIAL_SUFFIX);
+        let (path, partial) = (path.to_owned(), PathBuf::from(partial));
         if path == Path::new("-") {
-            return Ok(Self { file: Box::new(io::stdout()), path: path.to_owned(), done: true });
+            return Ok(Self { file: None, path, partial });
         }
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => {
-                ClientError::Usage(format!("{} already exists; name another file", path.display()))
-            }
-            _ => ClientError::File { what: "creating", path: path.to_owned(), source },
-        })?;
-        Ok(Self { file: Box::new(file), path: path.to_owned(), done: false })
+        let exists = |path: &Path| {
+            ClientError::Usage(format!("{} already exists; name another file, or remove it", path.display()))
+        };
+        if path.symlink_metadata().is_ok() {
+            return Err(exists(&path));
+        }
+        match File::options().write(true).create_new(true).mode(0o600).open(&partial) {
+            Ok(file) => Ok(Self { file: Some(file), path, partial }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(&partial)),
+            Err(source) => Err(ClientError::File { what: "creating", path: partial, source }),
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
-        let written = self.file.write_all(bytes);
+        let written = match &mut self.file {
+            Some(file) => file.write_all(bytes),
+            None => io::stdout().write_all(bytes),
+        };
         written.map_err(|source| ClientError::File { what: "writing", path: self.path.clone(), source })
     }
 
+    /// Makes the file durable, then gives it its name.
     fn complete(&mut self) -> Result<(), ClientError> {
-        self.done = true;
-        let flushed = self.file.flush();
-        flushed.map_err(|source| ClientError::File { what: "writing", path: self.path.clone(), source })
+        let completed = match &self.file {
+            None => io::stdout().flush(),
+            Some(file) => file.sync_all().and_then(|()| self.rename()),
+        };
+        completed.map_err(|source| ClientError::File { what: "completing", path: self.path.clone(), source })
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        match renameat_with(CWD, &self.partial, CWD, &self.path, RenameFlags::NOREPLACE) {
+            // The file system does not know the flag.
+            Err(Errno::INVAL | Errno::NOSYS) if !self.path.exists() => {
+                std::fs::rename(&self.partial, &self.path)?;
+            }
+            renamed => renamed?,
+        }
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if !self.done {
-            let _ = std::fs::remove_file(&self.path);
+        if self.file.is_some() {
+            // Gone already where it was completed.
+            let _ = std::fs::remove_file(&self.partial);
         }
     }
 }

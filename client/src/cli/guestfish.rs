@@ -86,7 +86,8 @@ impl Guest {
         let socket = folder.path().join("nbd");
         let listener = export::listen(&Place::Unix(socket.clone()))?;
         if geteuid().is_root() {
-            for path in [folder.path(), &socket] {
+            // The socket while the folder is still ours: in a folder of theirs its name could lead elsewhere.
+            for path in [socket.as_path(), folder.path()] {
                 chown(path, Some(NOBODY), Some(NOBODY))
                     .map_err(|error| failed("giving away", path, error))?;
             }

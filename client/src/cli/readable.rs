@@ -29,6 +29,12 @@ pub(super) async fn open(context: &Context, readable: &Readable) -> Result<Optio
     let Readable { retry_for, threads, .. } = *readable;
     let (settings, connection, namespace) = context.connect_within(retry_for).await?;
     let backup = get_backup(&connection, &namespace, &readable.backup, &readable.vm).await?;
+    if readable.disk.is_none() && !backup.missing_disks.is_empty() {
+        let (vm, missing) = (&backup.vm, backup.missing_disks.join(", "));
+        context
+            .output
+            .note(&format!("holdfast: this restore point of {vm} is partial: it has no disk {missing}"));
+    }
     let mut chosen = disks(&backup)?;
     if let Some(name) = &readable.disk {
         chosen.retain(|disk| disk.disk == *name);

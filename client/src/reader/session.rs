@@ -72,7 +72,14 @@ impl Session {
     pub(super) async fn run(self, mut parts: mpsc::Receiver<Arc<Part>>) {
         let (mut open, epoch) = (Open::new(), Instant::now());
         let mut backoff = Backoff::new(self.retry_for);
-        while self.next(&mut parts, &mut open).await {
+        loop {
+            if open.is_empty() {
+                // An outage during which no one read is over.
+                backoff = Backoff::new(self.retry_for);
+            }
+            if !self.next(&mut parts, &mut open).await {
+                break;
+            }
             let outcome = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => break,

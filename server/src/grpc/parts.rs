@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use holdfast_engine::PartReader;
 use holdfast_engine::ids::TokenId;
-use holdfast_proto::limits::MOVES_BYTES;
 use holdfast_proto::v1;
 use holdfast_proto::v1::read_disk_response::Kind as Answer;
 use holdfast_proto::v1::read_parts_request::Kind;
@@ -132,12 +131,13 @@ fn work(
         while let Some(item) = guard.working(|| items.next()) {
             guard.check()?;
             let item = item?;
-            app.metrics.restored(disk_bytes(&item));
+            let bytes = disk_bytes(&item);
+            app.metrics.restored(bytes);
+            guard.moved(bytes);
             if !hand_over(guard, answers, item)? {
                 return Ok(());
             }
         }
-        guard.moved(MOVES_BYTES);
     }
     Ok(())
 }
