@@ -1,7 +1,7 @@
 //! Reads disks of restore points here and there: what exports, file restores and boots are made of.
 //!
 //! [`Reader::disk`] opens a disk; [`OpenDisk`] is read by any number of threads, which block. A read looks up the layout of its
-//! window (64 MiB of the disk), then the chunks it needs: in memory, among those on their way ([`flight`]), or else it asks for
+//! window (64 MiB of the disk), then the chunks it needs: in memory, among those on their way (`flight`), or else it asks for
 //! them, all in one message. So a cold read takes two round trips at most, and one where its window is known. `session` is the
 //! conversation with the server, one call for each disk, which keeps its slot while the disk is in use; `ahead` recognises
 //! sequential reads.
