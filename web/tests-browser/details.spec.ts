@@ -123,7 +123,7 @@ test("what is shown is what is downloaded: filter, order and columns", async ({ 
   const [header = "", ...lines] = text.trimEnd().split("\n");
   const names = header.split(",");
   // A file keeps the report's order of columns.
-  expect(names).toEqual(["job", "vm", "disk", "status", "started", "seconds", "bytes", "new_bytes", "post_lc", "global_factor", "local_factor", "bytes/post_lc", "reduction_pct"]);
+  expect(names).toEqual(["job", "vm", "disk", "status", "started", "seconds", "bytes", "new_bytes", "post_lc", "global_factor", "local_factor", "bytes/post_lc", "reduction_pct", "point"]);
   expect(lines.map((line) => Number(line.split(",")[names.indexOf("post_lc")]))).toEqual(shown);
 
   // Every column, oldest first, is the command line's report again.
