@@ -39,13 +39,6 @@ const CASES: &[Case] = &[
         "8m",
         &["1m", "30m"],
     ),
-    case(
-        "HoldfastAgentLate",
-        "5m",
-        &[("holdfast_agent_next_run_overdue_seconds", "0x11 9000x19 0x120")],
-        "100m",
-        &["20m", "200m"],
-    ),
     case("HoldfastReadOnly", "1m", &[("holdfast_read_only", LONG)], "5m", &["1m", "30m"]),
     case("HoldfastNotReady", "1m", &[(r#"holdfast_not_ready{reason="full"}"#, SPELL)], "9m", &["4m", "30m"]),
     case("HoldfastDataLost", "1m", &[("holdfast_damaged_restore_points", LONG)], "5m", &["1m", "30m"]),
@@ -164,6 +157,13 @@ const CASES: &[Case] = &[
         &[(r#"holdfast_schedules_skipped_total{kind="reclaim"}"#, "0x47 1x1000")],
         "10h",
         &["2h", "60h"],
+    ),
+    case(
+        "HoldfastAgentLate",
+        "5m",
+        &[("holdfast_agent_next_run_overdue_seconds", "0x11 9000x19 0x120")],
+        "100m",
+        &["20m", "200m"],
     ),
     case(
         "HoldfastManyRefusals",
