@@ -62,7 +62,7 @@ pub fn zone(name: &str) -> Result<TimeZone, ScheduleError> {
     TimeZone::get(name).map_err(|_| unknown())
 }
 
-/// What a schedule asks for now.
+/// The state of a schedule at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// It is its time, or was while no one looked: however often, once.

@@ -163,7 +163,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// What came of the command `what`.
+    /// The outcome of the command `what`.
     pub fn of(what: &str, output: Output) -> Self {
         Self {
             what: what.to_owned(),

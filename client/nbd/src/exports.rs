@@ -1,4 +1,4 @@
-//! What a server shows: disks, by name.
+//! Disks that a server offers, by name.
 
 use std::io;
 use std::ops::Range;

@@ -198,7 +198,7 @@ pub struct BackupOptions {
     pub level: i32,
     /// Threads that compress; `None`: one per core.
     pub threads: Option<usize>,
-    /// What bounds the region bytes sent per second; several backups may share it.
+    /// Limits the region bytes sent per second; several backups may share it.
     pub upload_limit: Arc<UploadLimit>,
     /// Number of connections that carry a disk's data.
     pub connections: Connections,

@@ -198,7 +198,7 @@ fn messages(stderr: Option<impl Read>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What `guestfish` said, and what to do about it.
+/// The error for what `guestfish` said, with what to do about it.
 fn explained(text: &str) -> ClientError {
     let hint = if text.contains("no operating system was found") || text.contains("multi-boot") {
         "; name the file system before the path, as sda1:/etc (files ls without a path shows which there are)"

@@ -67,7 +67,7 @@ pub(super) async fn run(context: &Context, report: Report) -> Result<ExitCode, C
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a report tells.
+/// Contents of a report.
 struct Told {
     rows: Vec<DetailRow>,
     findings: Vec<Finding>,
@@ -102,7 +102,7 @@ impl Told {
         }
     }
 
-    /// What follows a table.
+    /// Notes below a table.
     fn notes(&self) -> Vec<String> {
         let agents = self.agents.iter().map(agents_text);
         self.sums
@@ -212,7 +212,7 @@ impl Added {
         }
     }
 
-    /// What the column "used now" does not have.
+    /// The note on what the column "used now" leaves out.
     fn used_text(&self) -> Option<String> {
         let Self::Groups(groups) = self else { return None };
         let used = groups.iter().find_map(|group| group.used)?;

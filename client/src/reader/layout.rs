@@ -1,4 +1,4 @@
-//! What a window of a disk is made of, piece by piece in the order of the disk.
+//! The pieces of a window of a disk, in the order of the disk.
 
 use std::ops::Range;
 use std::sync::Arc;

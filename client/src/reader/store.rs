@@ -1,4 +1,4 @@
-//! What is in memory of disks, and what is on its way.
+//! Data of disks that is in memory, or on its way.
 
 use std::collections::HashMap;
 use std::ops::Range;

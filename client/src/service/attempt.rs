@@ -252,7 +252,7 @@ fn is_final(error: &ClientError) -> bool {
         || codes.iter().any(|code| code.exit_code() == error.exit_code())
 }
 
-/// What came of an attempt, in a word.
+/// The outcome of an attempt, in a word.
 pub(super) fn word_of(outcome: &Result<BackupSummary, ClientError>) -> &'static str {
     match outcome {
         Ok(summary) if summary.failed_disks.is_empty() => "done",

@@ -1,4 +1,4 @@
-//! What the agent would do: every VM of its file, its disks as they are now, and when it is backed up.
+//! The agent's plan: every VM of its file, its disks as they are now, and when it is backed up.
 
 use std::sync::Arc;
 

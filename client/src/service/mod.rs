@@ -199,7 +199,7 @@ struct Worker<'a> {
     /// Reports what the agent is about: one that backs up by the clock.
     is_service: bool,
     tally: Tally,
-    /// What is wrong with this agent, by what it is about.
+    /// Problems of this agent, by their subject.
     problems: BTreeMap<String, String>,
 }
 

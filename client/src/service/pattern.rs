@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 /// Files that one path may mean at most: as many as a large folder of images has.
 pub(super) const MATCHES_MAX: usize = 4096;
 
-/// What stands for any characters.
+/// The character that stands for any others.
 pub(super) const ANY: char = '*';
 
 /// A file that a path with `*` means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) path: PathBuf,
-    /// What the first `*` stands for.
+    /// The text that the first `*` stands for.
     pub(super) part: String,
     /// Why it cannot be told what is there: `path` is the folder, or the file, that cannot be looked at.
     pub(super) problem: Option<String>,
@@ -42,7 +42,7 @@ pub(super) fn matches(path: &str) -> io::Result<Vec<Match>> {
     Ok(found)
 }
 
-/// What is called `name` in these folders.
+/// Entries called `name` in these folders.
 fn below(folders: Vec<Match>, name: &str) -> io::Result<Vec<Match>> {
     let mut found = Vec::new();
     for folder in folders {
@@ -104,7 +104,7 @@ fn named(folder: &Path, pattern: &str) -> io::Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// What the first `*` of a pattern stands for in `name`, the shortest that fits; `None`: the name does not fit.
+/// The part of `name` that the first `*` of a pattern stands for, the shortest that fits; `None`: the name does not fit.
 fn first_part<'n>(pattern: &str, name: &'n str) -> Option<&'n str> {
     let (head, rest) = pattern.split_once(ANY)?;
     if head.is_empty() && name.starts_with('.') {

@@ -6,7 +6,7 @@ use crate::connect::layers::Layers;
 use crate::end_to_end::Cipher;
 use crate::error::ClientError;
 
-/// What the profile says now: joining again takes effect with the next attempt.
+/// The profile as it is now: joining again takes effect with the next attempt.
 pub(super) struct Reached {
     pub(super) settings: Settings,
     pub(super) namespace: String,

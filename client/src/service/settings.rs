@@ -38,12 +38,12 @@ const AT_ONCE_MAX: usize = 64;
 /// Attempts after the first at most.
 const RETRIES_MAX: u32 = 100;
 
-/// What the file says.
+/// Settings as the file has them.
 #[derive(Debug, Clone)]
 pub struct AgentSettings {
     /// VMs that are backed up at the same time.
     pub at_once: usize,
-    /// What all of them together may send.
+    /// The rate that all of them share.
     pub rates: RateWindows,
     pub entries: Vec<Arc<Entry>>,
 }
@@ -189,7 +189,7 @@ impl DiskRules {
         path.starts_with('/') && path.contains(ANY)
     }
 
-    /// What it means now.
+    /// The disks that it stands for now.
     fn arguments(&self) -> Result<Vec<Argument>, String> {
         if !self.is_pattern() {
             return Ok(vec![(Ok(OsString::from(&self.text)), String::new())]);

@@ -1,4 +1,4 @@
-//! What the agent must remember over a restart, in one small file: up to when each entry's times are done, which VMs were
+//! The agent's memory over a restart, in one small file: up to when each entry's times are done, which VMs were
 //! begun and not finished, and attempts that the server has not been told of.
 //!
 //! Each change is a new file, renamed: a crash leaves the old one or the new one. A file that cannot be understood is put aside
@@ -34,7 +34,7 @@ pub(super) struct Untold {
     pub(super) at_ms: i64,
 }
 
-/// What is known of an entry's times.
+/// State of an entry's times.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     /// Everything that was due up to then has been begun.

@@ -1,4 +1,4 @@
-//! What the server is told: attempts that it knows nothing of, and how the agent is.
+//! Reports to the server: attempts that it knows nothing of, and the state of the agent.
 
 use holdfast_proto::ErrorCode;
 use holdfast_proto::api::{Agent, AgentReport};
@@ -11,7 +11,7 @@ use crate::backup::{self, BackupOptions};
 use crate::connect::Connection;
 use crate::error::ClientError;
 
-/// What the server is to be told.
+/// Reports that are due.
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) layers: LayersSource,

@@ -25,7 +25,7 @@ use crate::child::{PrivateFolder, bound_to_thread, is_installed, without_environ
 const PROGRAM: &str = "qemu-nbd";
 /// Its neighbour in the same package.
 const IMG: &str = "qemu-img";
-/// What to do where they are missing.
+/// The remedy where they are missing.
 pub(crate) const PACKAGE: &str =
     "install the package qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL, SUSE)";
 /// For opening an image; one of many terabytes on a slow disk has tables of gigabytes.

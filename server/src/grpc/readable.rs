@@ -1,4 +1,4 @@
-//! What calls that read a restore point back have in common: who may, and what is noted of it.
+//! Rights and records that all calls share which read a restore point back.
 
 use std::collections::BTreeSet;
 

@@ -125,7 +125,7 @@ fn the_table_is_for_people_and_has_totals() {
     assert!(!text.contains('\u{1b}'), "no colours where no one looks");
 }
 
-/// What is deleted stays in the report, and the server adds up what is shown.
+/// Deleted restore points stay in the report, and the server adds up what is shown.
 #[test]
 fn a_deletion_is_in_the_report_and_totals_say_what_is_used_now() {
     let (_folder, _server, agent) = three_runs();

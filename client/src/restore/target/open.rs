@@ -35,7 +35,7 @@ pub fn open(path: &Path, size_bytes: u64, options: FileOptions) -> Result<Box<dy
     }
 }
 
-/// What is at a path, if anything.
+/// The kind of file at a path, if there is one.
 fn existing(path: &Path) -> Result<Option<std::fs::FileType>, ClientError> {
     match std::fs::metadata(path) {
         Ok(found) => Ok(Some(found.file_type())),

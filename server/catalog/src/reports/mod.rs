@@ -67,7 +67,7 @@ pub struct DetailTotals {
     /// Total factors of the latest runs among the group's rows, oldest first (by identifier: that of a run says when it
     /// was begun), at most [`crate::TREND_POINTS`]. Of a run: of its job's runs up to it. `None` where a run stored nothing.
     pub trend: Vec<Option<f64>>,
-    /// Of a VM, job or namespace.
+    /// Bytes in use now; only for a VM, job or namespace.
     pub used: Option<UsedNow>,
 }
 

@@ -24,6 +24,6 @@ pub struct DetailFilter {
     pub finished_since_ms: Option<i64>,
     /// Finished before.
     pub finished_until_ms: Option<i64>,
-    /// Whether the restore point must still be there.
+    /// Only rows whose restore point still exists.
     pub existing: bool,
 }

@@ -251,7 +251,7 @@ impl PartReader {
         Ok(Self { disk: Arc::new(disk) })
     }
 
-    /// What a client is told of the disk.
+    /// The header that describes the disk to a client.
     pub fn header(&self) -> v1::DiskHeader {
         header(&self.disk)
     }

@@ -58,7 +58,7 @@ pub(super) fn remote(bucket: &Arc<S3Volume>, settings: &Settings, clock: &Arc<dy
     Remote { store: Arc::<S3Volume>::clone(bucket), reads: Arc::new(retried), writes }
 }
 
-/// What may be sent to the bucket now.
+/// The rate at which the bucket may be sent to now.
 #[derive(Debug)]
 struct SendRates {
     windows: RateWindows,

@@ -31,7 +31,7 @@ use crate::{
     PointFate, Result, RowStatus, validate,
 };
 
-/// What has become of the restore point `b` of the row `d`, in the words of [`PointFate`].
+/// The fate of the restore point `b` of the row `d`, in the words of [`PointFate`].
 macro_rules! fate {
     () => {
         "CASE WHEN d.backup_id IS NULL THEN 'none' WHEN b.id IS NULL THEN 'deleted' \

@@ -90,7 +90,7 @@ struct Changes {
     days: BTreeMap<(i32, Group), i128>,
     groups: HashMap<Group, [[u8; 16]; 3]>,
     vm: Option<[u8; 16]>,
-    /// Of that VM.
+    /// Restore points of that VM, by group.
     stacks: BTreeMap<Group, Stack>,
 }
 

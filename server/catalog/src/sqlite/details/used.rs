@@ -1,4 +1,4 @@
-//! What a VM, a job or a namespace takes now, for its totals.
+//! Bytes that a VM, a job or a namespace uses now, for its totals.
 
 use holdfast_proto::api::{Time, UsedNow};
 use rusqlite::{Connection, OptionalExtension, Row, params};

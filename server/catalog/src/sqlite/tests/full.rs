@@ -78,7 +78,7 @@ fn room_that_could_not_be_kept_is_kept_once_something_was_deleted() {
     assert_eq!(room_bytes(&home), Some(BYTES as u64));
 }
 
-/// What a deletion writes before it is folded in, and by what the database grows then, is kept for it.
+/// The room covers the log that a deletion writes, and the growth of the database when that is folded in.
 #[test]
 fn a_thousand_restore_points_are_deleted_in_the_room_that_is_kept() {
     let home = Home::new();

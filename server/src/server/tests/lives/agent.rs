@@ -15,7 +15,7 @@ pub(super) const BLOCK: usize = 16 << 10;
 /// Blocks of a disk by what they hold; 0: zeros. All of it is one extent.
 pub(super) type Disk = Vec<u64>;
 
-/// What an attempt sent, and how it said so.
+/// Bytes that an attempt sent, by the kind it reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) bytes: u64,

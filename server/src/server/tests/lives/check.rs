@@ -1,4 +1,4 @@
-//! What the server shows, over HTTP, beside the model.
+//! Figures of the server, over HTTP, compared with the model.
 
 use std::collections::BTreeMap;
 
@@ -224,7 +224,7 @@ impl Life {
         }
     }
 
-    /// What forecasts are made of is what the files took on each evening.
+    /// Forecasts are made of the bytes that the files took on each evening.
     async fn check_space(&self) {
         let capacity = self.get("capacity").await;
         let files: Vec<u64> = self.model.evenings.iter().map(|evening| evening.files).collect();

@@ -1,4 +1,4 @@
-//! What an administrator would count by hand: a list of runs, a list of restore points, and a sheet for each evening.
+//! Books that an administrator would keep by hand: a list of runs, a list of restore points, and a sheet for each evening.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ pub(super) struct Evening {
     pub(super) files: u64,
 }
 
-/// What the last reclaim can have found of a VM or a job: plain bytes.
+/// Bounds of the bytes that the last reclaim found of a VM or a job, uncompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) only_here: u64,
