@@ -43,14 +43,23 @@ pub(super) struct Guest {
     uris: Vec<String>,
     /// Sizes of all disks together.
     pub(super) size_bytes: u64,
-    activity: Arc<AtomicU64>,
+    activity: Arc<Activity>,
     cancel: Cancel,
     folder: PrivateFolder,
     _server: Server,
 }
 
+/// Signs of work of a child.
+#[derive(Default)]
+struct Activity {
+    /// Reads that ended, and pieces of output.
+    moved: AtomicU64,
+    /// Reads under way: one that waits for the server is no idleness of the child.
+    reading: AtomicU64,
+}
+
 /// A disk whose reads are counted.
-struct Counted(Arc<dyn Disk>, Arc<AtomicU64>);
+struct Counted(Arc<dyn Disk>, Arc<Activity>);
 
 impl Disk for Counted {
     fn size_bytes(&self) -> u64 {
@@ -58,8 +67,11 @@ impl Disk for Counted {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.read_at(offset, buffer)
+        self.1.reading.fetch_add(1, Ordering::Relaxed);
+        let read = self.0.read_at(offset, buffer);
+        self.1.moved.fetch_add(1, Ordering::Relaxed);
+        self.1.reading.fetch_sub(1, Ordering::Relaxed);
+        read
     }
 
     fn extents(&self, range: Range<u64>) -> io::Result<Vec<Extent>> {
@@ -92,7 +104,7 @@ impl Guest {
                     .map_err(|error| failed("giving away", path, error))?;
             }
         }
-        let activity = Arc::new(AtomicU64::new(0));
+        let activity = Arc::<Activity>::default();
         let counted = |disk| Arc::new(Counted(disk, Arc::clone(&activity))) as Arc<dyn Disk>;
         // By number: names of disks may be anything.
         let disks = opened
@@ -167,7 +179,7 @@ impl Guest {
             if read == 0 {
                 return Ok(());
             }
-            self.activity.fetch_add(1, Ordering::Relaxed);
+            self.activity.moved.fetch_add(1, Ordering::Relaxed);
             output(buffer.get(..read).unwrap_or_default())?;
         }
     }
@@ -176,8 +188,8 @@ impl Guest {
     fn watch(&self, child: &Mutex<Child>, ended: &AtomicBool) {
         let (mut seen, mut since) = (0, Instant::now());
         while !ended.load(Ordering::Relaxed) {
-            let now = self.activity.load(Ordering::Relaxed);
-            if now != seen {
+            let now = self.activity.moved.load(Ordering::Relaxed);
+            if now != seen || self.activity.reading.load(Ordering::Relaxed) > 0 {
                 (seen, since) = (now, Instant::now());
             }
             if self.cancel.is_cancelled() || since.elapsed() > IDLE_TIMEOUT {

@@ -140,7 +140,12 @@ pub struct OpenDisk {
 enum Got {
     Zeros,
     Here(Arc<[u8]>),
-    Coming(Arc<Flight>, Fingerprint),
+    /// `is_own`: this read asked for it; otherwise another did, for more than this.
+    Coming {
+        flight: Arc<Flight>,
+        fingerprint: Fingerprint,
+        is_own: bool,
+    },
 }
 
 impl OpenDisk {
@@ -252,7 +257,8 @@ impl OpenDisk {
                 wanted = Some(start..bytes.end);
                 Arc::clone(&flight)
             });
-            *got = Got::Coming(Arc::clone(found), *fingerprint);
+            let is_own = Arc::ptr_eq(found, &flight);
+            *got = Got::Coming { flight: Arc::clone(found), fingerprint: *fingerprint, is_own };
         }
         let Some(bytes) = wanted else { return Ok(()) };
         self.ask(Part { window: None, bytes, chunks, is_ahead, flight }, coming).map(drop)
@@ -272,7 +278,10 @@ impl OpenDisk {
                     None
                 }
                 Got::Here(chunk) => Some(chunk),
-                Got::Coming(flight, fingerprint) => Some(flight.wait_for_chunk(&fingerprint, piece.start)?),
+                Got::Coming { flight, fingerprint, is_own } => {
+                    let came = flight.wait_for_chunk(&fingerprint, piece.start);
+                    Some(if is_own { came } else { came.or_else(|_| self.ask_again(&layout, &piece)) }?)
+                }
             };
             if let Some(chunk) = chunk {
                 let of_chunk =
@@ -282,6 +291,17 @@ impl OpenDisk {
             rest = after;
         }
         if rest.is_empty() { Ok(()) } else { Err(gap()) }
+    }
+
+    /// Waits for a chunk that did not come with what another read asked for: something else of that may be what cannot be read.
+    fn ask_again(&self, layout: &Layout, piece: &Range<u64>) -> io::Result<Arc<[u8]>> {
+        match self.gather(layout, piece, false)?.pop() {
+            Some((_, Got::Here(chunk))) => Ok(chunk),
+            Some((_, Got::Coming { flight, fingerprint, .. })) => {
+                flight.wait_for_chunk(&fingerprint, piece.start)
+            }
+            Some((_, Got::Zeros)) | None => Err(gap()),
+        }
     }
 
     /// Asks for what a sequence of reads will need, without waiting for any of it.

@@ -97,11 +97,15 @@ impl Session {
         while let Ok(part) = parts.try_recv() {
             open.push_back(part);
         }
-        self.fail(&mut open, &ClientError::Interrupted);
+        let count = open.len();
+        self.fail(&mut open, count, &ClientError::Interrupted);
     }
 
     /// Waits until there is something to ask for. False: there will not be.
     async fn next(&self, parts: &mut mpsc::Receiver<Arc<Part>>, open: &mut Open) -> bool {
+        if parts.is_closed() && parts.is_empty() {
+            return false;
+        }
         if open.is_empty() {
             tokio::select! {
                 biased;
@@ -112,32 +116,36 @@ impl Session {
         !open.is_empty()
     }
 
-    fn fail(&self, open: &mut Open, error: &ClientError) {
-        let reason: Arc<str> = error.to_string().into();
-        open.drain(..).for_each(|part| part.end(&self.store, Err(Arc::clone(&reason))));
-    }
-
-    /// Connects again where that may help; otherwise the reads under way fail, and a later one tries again.
+    /// Connects again where that may help; otherwise reads under way fail: all of them at the end of an outage, and only the one
+    /// that was being answered for a reason of its own. The others are asked for again.
     async fn recover(&self, error: ClientError, open: &mut Open, (backoff, epoch): (&mut Backoff, Instant)) {
         if error.is_giving_way() {
             return give_way(&error).await;
         }
-        let failed = if error.is_connection_loss() || error.is_limit() {
+        if error.is_connection_loss() || error.is_limit() {
             let notice = |notice: &_| self.progress.notice(notice);
             match open_again(&self.settings, error, (&mut *backoff, epoch), notice).await {
                 Ok(connection) => {
                     *self.connection.lock() = connection;
                     return;
                 }
-                Err(error) => error,
+                Err(error) => {
+                    *backoff = Backoff::new(self.retry_for);
+                    return self.fail(open, open.len(), &error);
+                }
             }
-        } else {
-            error
-        };
-        let DiskOfBackup { backup_id, disk, .. } = &self.disk;
-        tracing::error!(backup = backup_id, disk, error = %failed, reads = open.len(), "reads of a disk failed");
-        *backoff = Backoff::new(self.retry_for);
-        self.fail(open, &failed);
+        }
+        self.fail(open, 1, &error);
+    }
+
+    /// Ends so many of the parts that are open, the oldest first.
+    fn fail(&self, open: &mut Open, count: usize, error: &ClientError) {
+        let (DiskOfBackup { backup_id, disk, .. }, count) = (&self.disk, count.min(open.len()));
+        if count > 0 {
+            tracing::error!(backup = backup_id, disk, %error, reads = count, "reads of a disk failed");
+        }
+        let reason: Arc<str> = error.to_string().into();
+        open.drain(..count).for_each(|part| part.end(&self.store, Err(Arc::clone(&reason))));
     }
 
     /// One call: until nothing has been read for a while, or the disk was dropped.
