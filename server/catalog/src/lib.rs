@@ -67,8 +67,8 @@ pub use limits::{
 pub use new_id::new_id;
 pub use page::{Page, PageRequest};
 pub use reports::{
-    Amounts, BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailSort, DetailTotals, DiskOverview,
-    DiskQuery, FindingRow, JobOverview, LastRun, LatestBackup, NamespaceOverview, NotAColumn, ProtectedDay,
+    Amounts, BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailSort, DiskOverview, DiskQuery,
+    FindingRow, JobOverview, LastRun, LatestBackup, NamespaceOverview, NotAColumn, ProtectedDay,
     RepositoryOverview, RunSums, SortOrder, SortedRows, TotalsBy, TotalsOrder, TotalsSort, VmOverview,
     VmQuery, VmSort, WindowTotals,
 };

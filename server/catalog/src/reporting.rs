@@ -1,9 +1,11 @@
 //! Reports: compression details, what they add up to, and overviews, asked of the catalog.
 
+use holdfast_proto::api::TotalsRow;
+
 use crate::reports::{
-    BackupCost, ContainerTotals, DayTotals, DetailEntry, DetailTotals, DiskOverview, DiskQuery, FindingRow,
-    JobOverview, NamespaceOverview, ProtectedDay, RepositoryOverview, RunSums, SortOrder, SortedRows,
-    TotalsBy, TotalsOrder, VmOverview, VmQuery,
+    BackupCost, ContainerTotals, DayTotals, DetailEntry, DiskOverview, DiskQuery, FindingRow, JobOverview,
+    NamespaceOverview, ProtectedDay, RepositoryOverview, RunSums, SortOrder, SortedRows, TotalsBy,
+    TotalsOrder, VmOverview, VmQuery,
 };
 use crate::sqlite::connection::open_reader;
 use crate::sqlite::details::sorted::{self, AllSorted};
@@ -110,7 +112,7 @@ impl Catalog {
         order: TotalsOrder,
         offset: u64,
         limit: u32,
-    ) -> Result<(Vec<DetailTotals>, u64)> {
+    ) -> Result<(Vec<TotalsRow>, u64)> {
         validate::detail_filter(filter)?;
         validate::report_page(limit)?;
         self.report_sorted(|c, room| totals::page(c, filter, by, order, Window::new(offset, limit), room))

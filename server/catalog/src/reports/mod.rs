@@ -16,7 +16,6 @@ mod sort;
 
 use std::fmt;
 
-use holdfast_proto::api::UsedNow;
 use holdfast_proto::details::Totals;
 use holdfast_types::ids::SessionId;
 
@@ -48,27 +47,6 @@ pub enum TotalsBy {
     Disk,
     Namespace,
     Repository,
-}
-
-/// Rows added up.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DetailTotals {
-    /// These name the group as far as its kind has them, and are empty otherwise; a run has its job, too.
-    pub namespace: String,
-    pub job: String,
-    pub vm: String,
-    pub disk: String,
-    pub run: String,
-    /// Different VMs among the rows.
-    pub vms: u64,
-    /// Different runs among the rows.
-    pub runs: u64,
-    pub sums: Totals,
-    /// Total factors of the latest runs among the group's rows, oldest first (by identifier: that of a run says when it
-    /// was begun), at most [`crate::TREND_POINTS`]. Of a run: of its job's runs up to it. `None` where a run stored nothing.
-    pub trend: Vec<Option<f64>>,
-    /// Bytes in use now; only for a VM, job or namespace.
-    pub used: Option<UsedNow>,
 }
 
 /// Rows of one day added up.

@@ -182,7 +182,7 @@ fn a_retry_counts_what_the_attempts_before_it_stored(f: &Fixture) {
     let of_run = DetailFilter { run: Some(commit.attempt.run), ..DetailFilter::default() };
     for by in [TotalsBy::Vm, TotalsBy::Job, TotalsBy::Run] {
         let (groups, _) = f.detail_totals(&of_run, by, TotalsOrder::WORST_FIRST, 0, 9).unwrap();
-        assert_eq!(groups[0].sums.factors().total, Some(2.0), "{by:?}");
+        assert_eq!(groups[0].sums.total_factor, Some(2.0), "{by:?}");
         assert_eq!(groups[0].trend, [Some(2.0)], "{by:?}");
     }
 }
@@ -233,7 +233,7 @@ fn rows_say_what_has_become_of_their_restore_points(f: &Fixture) {
     let existing = DetailFilter { existing: true, ..none.clone() };
     assert_eq!(told(&existing), there);
     let (sums, _) = f.detail_totals(&existing, TotalsBy::Repository, TotalsOrder::WORST_FIRST, 0, 9).unwrap();
-    assert_eq!((sums[0].sums.rows, sums[0].sums.failed), (10, 0), "two disks each");
+    assert_eq!((sums[0].sums.totals.rows, sums[0].sums.totals.failed), (10, 0), "two disks each");
     // One that comes back was not deleted.
     f.finish_deletion(&[gone]).unwrap();
     f.enter_points(&[point]).unwrap();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use holdfast_engine::catalog::{DetailFilter, DetailTotals, TotalsBy, TotalsOrder};
+use holdfast_engine::catalog::{DetailFilter, TotalsBy, TotalsOrder};
+use holdfast_proto::api::TotalsRow;
 use holdfast_proto::details::Totals;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -155,7 +156,7 @@ fn groups(
     if found.is_empty() && by == TotalsBy::Repository {
         return Ok(vec![group(app, filter, &within, by, span, "", "")?]);
     }
-    let one = |found: &DetailTotals| {
+    let one = |found: &TotalsRow| {
         let (name, narrow): (&str, fn(&mut DetailFilter, String)) = match by {
             TotalsBy::Vm => (&found.vm, |filter, name| filter.vm = Some(name)),
             TotalsBy::Job => (&found.job, |filter, name| filter.job = Some(name)),
@@ -197,8 +198,10 @@ fn group(
         ..filter.clone()
     };
     let (before, _) = catalog.detail_totals(&earlier, by, TotalsOrder::WORST_FIRST, 0, 1)?;
-    let mut stored =
-        before.first().map_or(0, |found| found.sums.post_lc.saturating_add(found.sums.meta_bytes));
+    let mut stored = before
+        .first()
+        .map(|found| &found.sums.totals)
+        .map_or(0, |sums| sums.post_lc.saturating_add(sums.meta_bytes));
     let mut held = 0;
     let mut group = Group { namespace: namespace.to_owned(), name: name.to_owned(), ..Group::default() };
     let none = Totals::default();

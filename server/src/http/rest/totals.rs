@@ -7,8 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use holdfast_engine::catalog::{
-    DayTotals, DetailFilter, DetailSort, DetailTotals, REPORT_PAGE_MAX, RUNS_LISTED_MAX, TotalsBy,
-    TotalsOrder, TotalsSort,
+    DayTotals, DetailFilter, DetailSort, REPORT_PAGE_MAX, RUNS_LISTED_MAX, TotalsBy, TotalsOrder, TotalsSort,
 };
 use holdfast_proto::api::{DaySpan, DaysRow, Sums, TotalsRow};
 use holdfast_proto::details::{Delimiter, Totals, days_table, totals_table};
@@ -67,27 +66,11 @@ pub(super) async fn groups(
     let (offset, limit) = (query.offset.unwrap_or(0), limit("limit", query.limit, PAGE)?);
     app.blocking(move |app| {
         let filter = filter.resolve(app, &caller)?;
-        let (groups, total) = app.catalog().detail_totals(&filter, by, order, offset, limit)?;
-        let items: Vec<TotalsRow> = groups.into_iter().map(described).collect();
+        let (items, total) = app.catalog().detail_totals(&filter, by, order, offset, limit)?;
         let total = if by == TotalsBy::Run { total.min(RUNS_LISTED_MAX as u64) } else { total };
         Ok(Json(Items { items, total, offset }).into_response())
     })
     .await
-}
-
-fn described(group: DetailTotals) -> TotalsRow {
-    TotalsRow {
-        namespace: group.namespace,
-        job: group.job,
-        vm: group.vm,
-        disk: group.disk,
-        run: group.run,
-        vms: group.vms,
-        runs: group.runs,
-        sums: group.sums.into(),
-        trend: group.trend,
-        used: group.used,
-    }
 }
 
 /// All groups as one table.
@@ -104,7 +87,7 @@ fn table(
             app.catalog().detail_totals(filter, by, order, rows.len() as u64, REPORT_PAGE_MAX)?;
         check_table(total, "groups")?;
         let is_last = groups.is_empty();
-        rows.extend(groups.into_iter().map(described));
+        rows.extend(groups);
         if is_last || rows.len() as u64 >= total {
             return Ok(totals_table(&rows, delimiter));
         }
@@ -244,9 +227,9 @@ pub(super) async fn list(
         let order = TotalsOrder { by, descending };
         let (groups, total) = app.catalog().detail_totals(&filter, TotalsBy::Run, order, offset, limit)?;
         let items = groups.into_iter().map(|group| Run {
-            seconds: group.sums.seconds(),
-            disks: group.sums.rows,
-            sums: group.sums.into(),
+            seconds: group.sums.totals.seconds(),
+            disks: group.sums.totals.rows,
+            sums: group.sums,
             id: group.run,
             namespace: group.namespace,
             job: group.job,

@@ -273,9 +273,9 @@ fn runs(catalog: &Catalog, now_ms: i64) -> Result<Runs, ServiceError> {
             REPORT_PAGE_MAX,
         )?;
         for run in &runs {
-            match run.sums.failed {
+            match run.sums.totals.failed {
                 0 => counted.done += 1,
-                failed if failed == run.sums.rows => counted.failed += 1,
+                failed if failed == run.sums.totals.rows => counted.failed += 1,
                 _ => counted.partly += 1,
             }
         }

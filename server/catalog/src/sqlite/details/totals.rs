@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use holdfast_proto::api::UsedNow;
+use holdfast_proto::api::{TotalsRow, UsedNow};
 use holdfast_proto::details::{Factors, Totals};
 use holdfast_types::ids::RunId;
 use rusqlite::Connection;
@@ -18,8 +18,8 @@ use super::sorted::{Number, SortRoom, compare_keys, counted};
 use super::sums::{self, Group, Reading, RowRefs, Summand};
 use super::used;
 use crate::{
-    CatalogError, DetailFilter, DetailSort, DetailTotals, RUNS_LISTED_MAX, Result, RowStatus, TREND_POINTS,
-    TotalsBy, TotalsOrder, TotalsSort,
+    CatalogError, DetailFilter, DetailSort, RUNS_LISTED_MAX, Result, RowStatus, TREND_POINTS, TotalsBy,
+    TotalsOrder, TotalsSort,
 };
 
 /// A page of the groups, and how many there are.
@@ -30,7 +30,7 @@ pub(crate) fn page(
     order: TotalsOrder,
     window: Window,
     room: &SortRoom,
-) -> Result<(Vec<DetailTotals>, u64)> {
+) -> Result<(Vec<TotalsRow>, u64)> {
     let Some(conditions) = filter::of_all(connection, asked)? else { return Ok((Vec::new(), 0)) };
     // (W17) Otherwise the index of runs has them in order.
     if conditions.led {
@@ -297,9 +297,9 @@ impl<'a> Listed<'a> {
             .then_with(|| (self.name, &self.sums.disk).cmp(&(other.name, &other.sums.disk)))
     }
 
-    fn tell(self, used: Option<UsedNow>) -> DetailTotals {
+    fn tell(self, used: Option<UsedNow>) -> TotalsRow {
         let Name { run, namespace, job, vm } = self.name;
-        DetailTotals {
+        TotalsRow {
             namespace: namespace.to_owned(),
             job: job.to_owned(),
             vm: vm.to_owned(),
@@ -307,7 +307,7 @@ impl<'a> Listed<'a> {
             run: run.map(|(_, id)| RunId::from_bytes(id).to_string()).unwrap_or_default(),
             vms: self.vms,
             runs: self.sums.runs,
-            sums: self.sums.totals,
+            sums: self.sums.totals.into(),
             trend: self.trend,
             used,
         }

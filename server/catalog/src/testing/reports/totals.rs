@@ -3,14 +3,15 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast_proto::api::TotalsRow;
 use holdfast_proto::details::{Factors, Totals};
 
 use super::cases;
 use super::model::{filters, make, matches};
 use crate::testing::fixture::Fixture;
 use crate::{
-    CatalogError, DayTotals, DetailEntry, DetailFilter, DetailRow, DetailSort, DetailTotals, REPORT_PAGE_MAX,
-    RowStatus, TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
+    CatalogError, DayTotals, DetailEntry, DetailFilter, DetailRow, DetailSort, REPORT_PAGE_MAX, RowStatus,
+    TREND_POINTS, TotalsBy, TotalsOrder, TotalsSort,
 };
 
 cases![
@@ -40,7 +41,7 @@ fn names(by: TotalsBy, row: &DetailRow) -> [String; 5] {
 }
 
 /// The groups of these rows, in order of their names; runs in order of time.
-fn model(by: TotalsBy, rows: &[&DetailRow]) -> Vec<DetailTotals> {
+fn model(by: TotalsBy, rows: &[&DetailRow]) -> Vec<TotalsRow> {
     let mut groups: BTreeMap<[String; 5], Vec<&DetailRow>> = BTreeMap::new();
     for row in rows {
         groups.entry(names(by, row)).or_default().push(row);
@@ -63,11 +64,11 @@ fn model(by: TotalsBy, rows: &[&DetailRow]) -> Vec<DetailTotals> {
             let vms = distinct(|row| (&row.namespace, &row.vm));
             let runs = distinct(|row| ("", &row.run));
             let trend = trend(&related);
-            DetailTotals { namespace, job, vm, disk, run, vms, runs, sums, trend, used: None }
+            TotalsRow { namespace, job, vm, disk, run, vms, runs, sums: sums.into(), trend, used: None }
         })
         .collect();
     if by == TotalsBy::Run {
-        totals.sort_by(|a, b| (a.sums.started_ms, &a.run).cmp(&(b.sums.started_ms, &b.run)));
+        totals.sort_by(|a, b| (a.sums.totals.started_ms, &a.run).cmp(&(b.sums.totals.started_ms, &b.run)));
     }
     totals
 }
@@ -85,9 +86,9 @@ fn trend(rows: &[&DetailRow]) -> Vec<Option<f64>> {
 }
 
 /// Returns the sort key of a group; `None` comes last.
-fn key(by: TotalsSort, group: &DetailTotals) -> Option<(String, f64)> {
+fn key(by: TotalsSort, group: &TotalsRow) -> Option<(String, f64)> {
     use DetailSort as S;
-    let t = &group.sums;
+    let t = &group.sums.totals;
     let text = |text: &String| (!text.is_empty()).then(|| (text.clone(), 0.0));
     let number = |number: Option<f64>| number.map(|number| (String::new(), number));
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -141,7 +142,7 @@ fn key(by: TotalsSort, group: &DetailTotals) -> Option<(String, f64)> {
     }
 }
 
-fn sort(groups: &mut [DetailTotals], order: TotalsOrder) {
+fn sort(groups: &mut [TotalsRow], order: TotalsOrder) {
     groups.sort_by(|a, b| match (key(order.by, a), key(order.by, b)) {
         (Some(a), Some(b)) if order.descending => b.partial_cmp(&a).unwrap(),
         (Some(a), Some(b)) => a.partial_cmp(&b).unwrap(),
@@ -172,7 +173,10 @@ fn groups_add_up_and_sort_by_any_column(f: &Fixture) {
         .detail_totals(&DetailFilter::default(), TotalsBy::Repository, TotalsOrder::WORST_FIRST, 0, 9)
         .unwrap();
     let post_lc: u64 = all.iter().map(|entry| entry.row.post_lc).sum();
-    assert_eq!((whole.len(), whole[0].sums.post_lc, whole[0].sums.rows), (1, post_lc, all.len() as u64));
+    assert_eq!(
+        (whole.len(), whole[0].sums.totals.post_lc, whole[0].sums.totals.rows),
+        (1, post_lc, all.len() as u64)
+    );
 }
 
 fn every_filter_holds_for_sums(f: &Fixture) {
@@ -212,7 +216,7 @@ fn trends_are_of_the_latest_runs(f: &Fixture) {
     let (runs, _) =
         f.detail_totals(&DetailFilter::default(), TotalsBy::Run, TotalsOrder::WORST_FIRST, 0, 2000).unwrap();
     for run in &runs {
-        assert_eq!(run.trend.last(), Some(&run.sums.factors().total), "a run's trend ends with it");
+        assert_eq!(run.trend.last(), Some(&run.sums.total_factor), "a run's trend ends with it");
     }
     assert!(runs.iter().any(|run| run.trend.len() == 1) && runs.iter().any(|run| run.trend.len() == 12));
 }
